@@ -1,0 +1,5 @@
+"""HAMi in Python: GPU sharing for Kubernetes."""
+
+from typing import Final
+
+__version__: Final = "0.1.0"

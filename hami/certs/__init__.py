@@ -1,0 +1,1 @@
+"""Certificates of the webhook and extender: make, reload, publish."""

@@ -1,0 +1,1 @@
+"""Settings of each process and the device configuration, validated."""

@@ -1,0 +1,101 @@
+"""What a vendor implements. The registry (a tuple of vendors, in order of their words) is passed in, never global.
+
+Everything here is pure: objects and texts in, values and reasons out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from hami.core.model import Device, DeviceRequest, DeviceShare, NodeState, Policies, Selectors, Use
+from hami.core.objects import Container
+from hami.core.reasons import Rejection
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Bad input. `message` has upstream's words first where upstream has words, then the value and what is allowed."""
+
+    message: str
+    code: int = 403
+
+
+class ContainerChange(msgspec.Struct, frozen=True):
+    """What admission changes in one container. Empty fields change nothing."""
+
+    found: bool
+    """The container asks for this vendor's devices."""
+    limits: tuple[tuple[str, str], ...] = ()
+    """Resources to set in limits and requests: name, quantity."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables to set: name, value. One that has the value already is left alone."""
+    runtime_class_name: str = ""
+
+
+class CardPick(msgspec.Struct, frozen=True):
+    """Cards chosen for one request of one container, in order: position in `NodeState.devices`, and the share."""
+
+    cards: tuple[tuple[int, DeviceShare], ...]
+
+
+class DeviceType(Protocol):
+    """One vendor's rules."""
+
+    @property
+    def word(self) -> str:
+        """Common word: key of `Allocation`, type field of allocation annotations, for example `NVIDIA`."""
+
+    @property
+    def count_resource(self) -> str:
+        """Extended resource that kubelet counts, for example `nvidia.com/gpu`."""
+
+    @property
+    def managed_resources(self) -> tuple[str, ...]:
+        """Every resource name of this vendor."""
+
+    @property
+    def register_key(self) -> str: ...
+
+    @property
+    def handshake_key(self) -> str: ...
+
+    @property
+    def score_key(self) -> str:
+        """Node annotation with pair scores; empty if the vendor has none."""
+
+    @property
+    def to_allocate_key(self) -> str: ...
+
+    @property
+    def allocated_key(self) -> str: ...
+
+    def decode_register(self, text: str, subject: str) -> tuple[Device, ...]:
+        """Cards in a register annotation, every form ever written. Raises DecodeError."""
+
+    def decode_pair_scores(self, text: str, subject: str) -> dict[str, dict[str, int]]:
+        """Pair scores of a score annotation. Raises DecodeError."""
+
+    def admit(self, container: Container) -> ContainerChange | Refusal:
+        """Admission of one container (spec/scheduler 3.2)."""
+
+    def check_annotations(self, annotations: Mapping[str, str]) -> Refusal | None:
+        """Refuses selector values that can never match or are malformed."""
+
+    def request(self, container: Container) -> DeviceRequest | Refusal | None:
+        """What the container asks for, after defaults; None if nothing (spec/scheduler 4.1)."""
+
+    def selectors(self, annotations: Mapping[str, str]) -> Selectors: ...
+
+    def pick(
+        self, state: NodeState, request: DeviceRequest, selectors: Selectors, policies: Policies
+    ) -> CardPick | Rejection:
+        """Chooses cards on one node for one request (spec/scheduler 4.5, 4.6). `state.uses` includes earlier containers."""
+
+    def use_of(self, share: DeviceShare) -> Use:
+        """What one share takes from its card."""
+
+
+Registry = Sequence[DeviceType]
+"""The vendors in force, sorted by word."""

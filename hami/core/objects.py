@@ -1,0 +1,169 @@
+"""Typed views of the Kubernetes objects that we read: only the fields we use, decoded straight from bytes.
+
+Unknown fields are skipped, so the views are small (managedFields never enter memory) and never written back:
+every write is a patch. Source: spec/ecosystem 2.2.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+Quantity = str | int | float
+"""A Kubernetes quantity as it stands in JSON; `core.units` reads it."""
+
+
+class _View(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    pass
+
+
+class OwnerReference(_View, frozen=True, rename="camel"):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ObjectMeta(_View, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    generate_name: str = ""
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class EnvVar(_View, frozen=True, rename="camel"):
+    name: str = ""
+    value: str = ""
+    value_from: msgspec.Raw | None = None
+
+
+class ResourceRequirements(_View, frozen=True, rename="camel"):
+    limits: dict[str, Quantity] | None = None
+    requests: dict[str, Quantity] | None = None
+
+
+class SecurityContext(_View, frozen=True, rename="camel"):
+    privileged: bool | None = None
+
+
+class Container(_View, frozen=True, rename="camel"):
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    env: tuple[EnvVar, ...] | None = None
+    security_context: SecurityContext | None = None
+    restart_policy: str | None = None
+
+    @property
+    def limits(self) -> dict[str, Quantity]:
+        return (self.resources and self.resources.limits) or {}
+
+    @property
+    def requests(self) -> dict[str, Quantity]:
+        return (self.resources and self.resources.requests) or {}
+
+
+class SchedulingGroup(_View, frozen=True, rename="camel"):
+    pod_group_name: str | None = None
+
+
+class PodSpec(_View, frozen=True, rename="camel"):
+    scheduler_name: str = ""
+    node_name: str = ""
+    runtime_class_name: str | None = None
+    init_containers: tuple[Container, ...] | None = None
+    containers: tuple[Container, ...] | None = None
+    scheduling_group: SchedulingGroup | None = None
+
+
+class PodCondition(_View, frozen=True, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    last_transition_time: str | None = None
+    last_probe_time: str | None = None
+
+
+class TerminatedState(_View, frozen=True, rename="camel"):
+    exit_code: int = 0
+
+
+class ContainerState(_View, frozen=True, rename="camel"):
+    terminated: TerminatedState | None = None
+
+
+class ContainerStatus(_View, frozen=True, rename="camel"):
+    name: str = ""
+    state: ContainerState | None = None
+
+
+class PodStatus(_View, frozen=True, rename="camel"):
+    phase: str = ""
+    conditions: tuple[PodCondition, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(_View, frozen=True, rename="camel"):
+    """A pod, as far as hami reads it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.metadata.annotations or {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels or {}
+
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        """Every container in annotation order: init containers first, then app containers."""
+        return (self.spec.init_containers or ()) + (self.spec.containers or ())
+
+    @property
+    def finished(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class NodeSpec(_View, frozen=True, rename="camel"):
+    unschedulable: bool = False
+
+
+class NodeStatus(_View, frozen=True, rename="camel"):
+    capacity: dict[str, Quantity] | None = None
+    allocatable: dict[str, Quantity] | None = None
+
+
+class Node(_View, frozen=True, rename="camel"):
+    """A node, as far as hami reads it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.metadata.annotations or {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels or {}
+
+
+pod_decoder = msgspec.json.Decoder(Pod)
+node_decoder = msgspec.json.Decoder(Node)

@@ -1,0 +1,1 @@
+"""Kubelet gRPC and the node annotations that the scheduler reads."""

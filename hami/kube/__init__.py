@@ -1,0 +1,1 @@
+"""All API-server I/O."""

@@ -1,0 +1,1 @@
+"""The only importer of pynvml, and its profile-driven stand-in."""

@@ -1,0 +1,1 @@
+"""State: inventory, ledger, columns, engine and bind."""

@@ -1,0 +1,1 @@
+"""Generated messages of the kubelet device-plugin API; `make proto` regenerates them."""

@@ -1,0 +1,1 @@
+"""NVIDIA: admission, requests, registration, card checks and container edits."""

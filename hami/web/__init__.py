@@ -1,0 +1,1 @@
+"""HTTP in: webhook, extender, ops. Bytes in, bytes out."""
