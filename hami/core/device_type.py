@@ -91,7 +91,7 @@ class DeviceType(Protocol):
     def pick(
         self, state: NodeState, request: DeviceRequest, selectors: Selectors, policies: Policies
     ) -> CardPick | Rejection:
-        """Chooses cards on one node for one request (spec/scheduler 4.5, 4.6). `state.uses` includes earlier containers."""
+        """Chooses cards on one node for one request (spec/scheduler 4.5, 4.6); `state.uses` has earlier containers."""
 
     def use_of(self, share: DeviceShare) -> Use:
         """What one share takes from its card."""
