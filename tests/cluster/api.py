@@ -1,0 +1,112 @@
+"""A small JSON client for kube-apiserver, for polling and for bulk creation; people's commands go through kubectl.
+
+It shares nothing with hami's own client, so that a fault there cannot hide itself here.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.pki import Pair
+
+Object = dict[str, Any]
+
+
+class ApiError(Exception):
+    """kube-apiserver answered with an error status."""
+
+    def __init__(self, method: str, path: str, status: int, body: str) -> None:
+        super().__init__(f"{method} {path}: {status} {body[:500]}")
+        self.status = status
+        self.body = body
+
+
+class Api:
+    """Calls with one identity; one kept connection for each thread."""
+
+    def __init__(self, server: str, ca: Path, pair: Pair) -> None:
+        self._netloc = urllib.parse.urlsplit(server).netloc
+        self._tls = ssl.create_default_context(cafile=str(ca))
+        self._tls.load_cert_chain(str(pair.cert), str(pair.key))
+        self._local = threading.local()
+
+    def get(self, path: str, **query: str) -> Any:
+        """GET an object or a list."""
+        return self.call("GET", path + ("?" + urllib.parse.urlencode(query) if query else ""))
+
+    def items(self, path: str, **query: str) -> list[Object]:
+        """GET a list and return its items."""
+        found: list[Object] = self.get(path, **query)["items"]
+        return found
+
+    def exists(self, path: str) -> bool:
+        """True when GET finds the object."""
+        try:
+            self.get(path)
+        except ApiError as error:
+            if error.status == http.client.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def post(self, path: str, body: Object) -> Any:
+        """Create an object."""
+        return self.call("POST", path, body)
+
+    def merge_patch(self, path: str, body: Object) -> Any:
+        """JSON merge patch."""
+        return self.call("PATCH", path, body, "application/merge-patch+json")
+
+    def annotate(self, path: str, annotations: Mapping[str, str | None]) -> Any:
+        """Set annotations; None removes one."""
+        return self.merge_patch(path, {"metadata": {"annotations": dict(annotations)}})
+
+    def delete(self, path: str, **query: str) -> None:
+        """Delete an object or a collection at once (no grace period); a missing one is fine."""
+        query = {"gracePeriodSeconds": "0", **query}
+        try:
+            self.call("DELETE", path + "?" + urllib.parse.urlencode(query))
+        except ApiError as error:
+            if error.status != http.client.NOT_FOUND:
+                raise
+
+    def post_all(self, path: str, bodies: Iterable[Object], connections: int = 8) -> None:
+        """Create many objects at once over several connections."""
+        with ThreadPoolExecutor(connections) as pool:
+            for _ in pool.map(lambda body: self.post(path, body), bodies):
+                pass
+
+    def call(self, method: str, path: str, body: Object | None = None, content_type: str = "application/json") -> Any:
+        """One request; decoded JSON back. Raises ApiError for an error status, OSError when nothing answers."""
+        payload = None if body is None else json.dumps(body)
+        try:
+            status, text = self._exchange(method, path, payload, content_type)
+        except (http.client.HTTPException, ConnectionError):
+            if method != "GET":
+                raise
+            status, text = self._exchange(method, path, payload, content_type)  # a kept connection went stale
+        if status >= http.client.BAD_REQUEST:
+            raise ApiError(method, path, status, text)
+        return json.loads(text) if text.startswith(("{", "[")) else text
+
+    def _exchange(self, method: str, path: str, payload: str | None, content_type: str) -> tuple[int, str]:
+        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = http.client.HTTPSConnection(self._netloc, context=self._tls, timeout=30)
+            self._local.connection = connection
+        try:
+            connection.request(method, path, payload, {"Content-Type": content_type, "Accept": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            self._local.connection = None
+            raise

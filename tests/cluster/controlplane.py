@@ -1,0 +1,232 @@
+"""etcd, kube-apiserver, kube-controller-manager and kube-schedulers as child processes on free loopback ports.
+
+Ready in a few seconds, several can run side by side. Flags and their reasons: spec/cluster.md 2.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import ssl
+import string
+import subprocess
+import urllib.request
+from pathlib import Path
+
+from tests.cluster.api import Api
+from tests.cluster.build import Binaries
+from tests.cluster.pki import Authority, Pair, write_key, write_public_key
+from tests.cluster.processes import Process, free_ports, wait_until
+
+MANIFESTS = Path(__file__).parent / "manifests"
+SCHEDULER_NAME = "hami-scheduler"
+SYSTEM_NAMESPACE = "hami-system"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ports:
+    """Loopback ports of one control plane; those of our own components are fixed before anything starts."""
+
+    etcd_client: int
+    etcd_peer: int
+    apiserver: int
+    controller_manager: int
+    default_scheduler: int
+    hami_kube_scheduler: int
+    extender: int
+
+    @classmethod
+    def free(cls) -> Ports:
+        """Seven ports that nobody listens on."""
+        return cls(*free_ports(len(dataclasses.fields(cls))))
+
+
+class ControlPlane:
+    """One control plane: the folder holds certificates, kubeconfigs, logs and etcd's state."""
+
+    def __init__(self, binaries: Binaries, folder: Path) -> None:
+        self.binaries = binaries
+        self.folder = folder
+        self.ports = Ports.free()
+        self.authority = Authority(folder / "pki")
+        self.server = f"https://127.0.0.1:{self.ports.apiserver}"
+        self.logs = folder / "logs"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self.admin_pair = self.authority.issue("admin", "admin", ["system:masters"])
+        self.admin_kubeconfig = self.kubeconfig("admin", self.admin_pair)
+        self.api = Api(self.server, self.authority.cert, self.admin_pair)
+        self.etcd = self._etcd()
+        self.apiserver = self._apiserver()
+        self.controller_manager = self._controller_manager()
+        self.default_scheduler = self._kube_scheduler("default-scheduler", self.ports.default_scheduler)
+        self.hami_kube_scheduler = self._kube_scheduler(SCHEDULER_NAME, self.ports.hami_kube_scheduler)
+
+    @property
+    def extender_url(self) -> str:
+        """Where the extender and the webhook of this cluster listen."""
+        return f"https://127.0.0.1:{self.ports.extender}"
+
+    def start(self) -> None:
+        """Start everything and return when it is ready, with the system namespace and our roles in place."""
+        self.etcd.start()
+        self.apiserver.start()  # waits for etcd by itself
+        self._wait_http(self.apiserver, f"{self.server}/readyz", 60)
+        self.controller_manager.start()
+        self.default_scheduler.start()
+        self.hami_kube_scheduler.start()
+        self.kubectl("create", "namespace", SYSTEM_NAMESPACE)
+        for manifest in ("scheduler-rbac.yaml", "device-plugin-rbac.yaml"):
+            self.kubectl("apply", "-f", str(MANIFESTS / manifest))
+        for process, port in (
+            (self.controller_manager, self.ports.controller_manager),
+            (self.default_scheduler, self.ports.default_scheduler),
+            (self.hami_kube_scheduler, self.ports.hami_kube_scheduler),
+        ):
+            self._wait_http(process, f"https://127.0.0.1:{port}/healthz", 30)
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        wait_until(lambda: self.api.exists(account), 30, "service account default")
+
+    def stop(self) -> None:
+        """Kill everything: the state is thrown away, so nobody needs time to tidy up."""
+        for process in (
+            self.hami_kube_scheduler,
+            self.default_scheduler,
+            self.controller_manager,
+            self.apiserver,
+            self.etcd,
+        ):
+            process.kill()
+
+    def kubeconfig(self, name: str, pair: Pair, server: str | None = None) -> Path:
+        """Write `<name>.kubeconfig` for an identity; `server` leads it through a proxy."""
+        return self.authority.kubeconfig(self.folder / f"{name}.kubeconfig", server or self.server, pair)
+
+    def service_account_pair(self, account: str) -> Pair:
+        """Certificate that makes its holder the service account, so that the chart's bindings apply to it."""
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}", "system:authenticated"]
+        return self.authority.issue(account, f"system:serviceaccount:{SYSTEM_NAMESPACE}:{account}", groups)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        """Run kubectl as admin and return its output; on failure the error text is in the exception's notes."""
+        command = [str(self.binaries.path("kubectl")), "--kubeconfig", str(self.admin_kubeconfig), *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        if check and done.returncode != 0:
+            raise KubectlError(" ".join(arguments), done.stderr.strip())
+        return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+    def kube_scheduler_config(self, kubeconfig: Path) -> Path:
+        """The configuration that the chart gives kube-scheduler, with this cluster's extender in it."""
+        return self._render("kube-scheduler.yaml", EXTENDER_URL=self.extender_url, KUBECONFIG=str(kubeconfig))
+
+    def webhook_manifest(self, ca: Path, url: str | None = None) -> Path:
+        """MutatingWebhookConfiguration by URL; `ca` signed the webhook's certificate."""
+        bundle = base64.b64encode(ca.read_bytes()).decode()
+        return self._render("webhook.yaml", WEBHOOK_URL=f"{url or self.extender_url}/webhook", CA_BUNDLE=bundle)
+
+    def _render(self, name: str, **values: str) -> Path:
+        rendered = self.folder / name
+        rendered.write_text(string.Template((MANIFESTS / name).read_text()).substitute(values))
+        return rendered
+
+    def _process(self, component: str, *flags: str, name: str | None = None) -> Process:
+        name = name or component
+        return Process(name, [self.binaries.path(component), *flags], self.logs / f"{name}.log")
+
+    def _etcd(self) -> Process:
+        client = f"http://127.0.0.1:{self.ports.etcd_client}"
+        peer = f"http://127.0.0.1:{self.ports.etcd_peer}"
+        return self._process(
+            "etcd",
+            "--name=etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=etcd={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+
+    def _apiserver(self) -> Process:
+        serving = self.authority.issue("kube-apiserver", "kube-apiserver", hosts=["127.0.0.1", "localhost"])
+        account_key = self.folder / "pki" / "service-accounts.key"
+        account_public = self.folder / "pki" / "service-accounts.pub"
+        write_public_key(write_key(account_key), account_public)
+        return self._process(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self.ports.etcd_client}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.ports.apiserver}",
+            # No pod reaches the API server here, so nobody needs the endpoints that a loopback address cannot give.
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged=true",
+            f"--client-ca-file={self.authority.cert}",
+            f"--tls-cert-file={serving.cert}",
+            f"--tls-private-key-file={serving.key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={account_public}",
+            f"--service-account-signing-key-file={account_key}",
+            "--profiling=false",
+            "--event-ttl=1h",
+        )
+
+    def _controller_manager(self) -> Process:
+        pair = self.authority.issue("controller-manager", "system:kube-controller-manager")
+        return self._process(
+            "kube-controller-manager",
+            *self._delegated("controller-manager", pair, self.ports.controller_manager),
+            "--use-service-account-credentials=true",
+            f"--root-ca-file={self.authority.cert}",
+            f"--service-account-private-key-file={self.folder / 'pki' / 'service-accounts.key'}",
+            # The kubelet stand-ins need not renew leases: no node turns Unknown while a test runs.
+            "--node-monitor-grace-period=3600s",
+            "--kube-api-qps=200",
+            "--kube-api-burst=400",
+            "--profiling=false",
+        )
+
+    def _kube_scheduler(self, name: str, port: int) -> Process:
+        pair = self.authority.issue(f"kube-{name}", "system:kube-scheduler")
+        flags = [*self._delegated(f"kube-{name}", pair, port), "--profiling=false", "-v=2"]
+        if name == SCHEDULER_NAME:
+            config = self.kube_scheduler_config(self.folder / f"kube-{name}.kubeconfig")
+            flags = [flag for flag in flags if not flag.startswith(("--kubeconfig", "--leader-elect"))]
+            flags.append(f"--config={config}")
+        return self._process("kube-scheduler", *flags, name=f"kube-scheduler-{name}")
+
+    def _delegated(self, name: str, pair: Pair, port: int) -> list[str]:
+        """Flags that controller-manager and kube-scheduler share."""
+        kubeconfig = self.kubeconfig(name, pair)
+        return [
+            f"--kubeconfig={kubeconfig}",
+            f"--authentication-kubeconfig={kubeconfig}",
+            f"--authorization-kubeconfig={kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            "--leader-elect=false",
+        ]
+
+    def _wait_http(self, process: Process, url: str, timeout_s: float) -> None:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE  # health of self-signed serving certificates; no secret is sent
+
+        def ready() -> bool:
+            process.require_alive()
+            with urllib.request.urlopen(url, timeout=5, context=context) as response:
+                return bool(response.status == 200)  # HTTP OK
+
+        wait_until(ready, timeout_s, f"{process.name} at {url}")
+
+
+class KubectlError(Exception):
+    """kubectl exited with an error; the text is what the person would have read."""
+
+    def __init__(self, arguments: str, stderr: str) -> None:
+        super().__init__(f"kubectl {arguments}: {stderr}")
+        self.stderr = stderr

@@ -1,0 +1,145 @@
+"""Child processes that die with their parent, free ports, and waiting without fixed sleeps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+POLL_INTERVAL_S = 0.05
+
+
+class NotReadyError(Exception):
+    """Something did not become true before its deadline, or a process ended early; the text carries its log's end."""
+
+
+def wait_until(probe: Callable[[], T], timeout_s: float, what: str, interval_s: float = POLL_INTERVAL_S) -> T:
+    """Call `probe` until it returns something true and return that.
+
+    Exceptions of `probe` that mean "not yet" (OSError, AssertionError) are kept for the error text.
+    Raises NotReadyError at the deadline.
+    """
+    deadline = time.monotonic() + timeout_s
+    last: object = None
+    while True:
+        try:
+            last = probe()
+            if last:
+                return last
+        except (OSError, AssertionError) as error:
+            last = error
+        if time.monotonic() >= deadline:
+            raise NotReadyError(f"{what}: not so after {timeout_s:.0f} s; last seen: {last!s:.2000}")
+        time.sleep(interval_s)
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different free TCP ports on 127.0.0.1, held together so that none is given twice."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class Process:
+    """One child, tied to this process: the kernel kills it when we die, however we die.
+
+    `setpriv --pdeathsig` sets that up after fork without running Python in the child. The tie is to the *thread*
+    that starts the child, so children are started on the main thread only; killing is allowed from any thread.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.command = [str(part) for part in command]
+        self.log = log
+        self.env = env
+        self.starts = 0
+        self._child: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running child."""
+        return self._child.pid if self.alive and self._child is not None else None
+
+    @property
+    def alive(self) -> bool:
+        """True while the child runs."""
+        with self._lock:
+            return self._child is not None and self._child.poll() is None
+
+    def start(self) -> None:
+        """Start the child; its output is appended to the log."""
+        assert threading.current_thread() is threading.main_thread(), "children must not die with a worker thread"
+        assert not self.alive, f"{self.name} runs already"
+        self.starts += 1
+        tied = ["setpriv", "--pdeathsig", "KILL", "--", *self.command]
+        with self.log.open("ab") as log:
+            log.write(f"--- start {self.starts}: {' '.join(self.command)}\n".encode())
+            log.flush()
+            self._child = subprocess.Popen(
+                tied, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env, start_new_session=True
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal if the child still runs."""
+        pid = self.pid
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL and wait: afterwards the child does nothing any more."""
+        self.signal(signal.SIGKILL)
+        self._wait(10)
+
+    def stop(self, timeout_s: float = 10) -> int | None:
+        """SIGTERM, then SIGKILL at the deadline; returns the exit code."""
+        self.signal(signal.SIGTERM)
+        if not self._wait(timeout_s):
+            self.kill()
+        return self._child.returncode if self._child is not None else None
+
+    def restart(self) -> None:
+        """Kill the child if it runs and start it anew."""
+        self.kill()
+        self.start()
+
+    def require_alive(self) -> bool:
+        """True, or NotReadyError with the end of the log: a probe's way to fail early."""
+        if not self.alive:
+            code = self._child.returncode if self._child is not None else None
+            raise NotReadyError(f"{self.name} ended with code {code}:\n{self.tail()}")
+        return True
+
+    def tail(self, lines: int = 25) -> str:
+        """The last lines of the log."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def _wait(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while self.alive:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+
+def missing_tools() -> str | None:
+    """Which small programs of the operating system are missing, in words; None when all are there."""
+    absent = [tool for tool in ("setpriv", "unshare") if shutil.which(tool) is None]
+    return f"{', '.join(absent)} not found: install util-linux" if absent else None

@@ -1,0 +1,1 @@
+"""Instruments that judge the product from outside: they import nothing from hami."""
