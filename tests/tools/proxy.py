@@ -1,0 +1,283 @@
+"""A counting fault proxy between one component and kube-apiserver.
+
+The component's kubeconfig names the proxy; the proxy ends TLS with a certificate of the cluster's authority and
+forwards every request with the component's own client certificate, so that permissions stay the component's own.
+It numbers the writes (every method but GET and HEAD) and can, for chosen ones, run a callback before or after they
+reach the API server (a kill, typically), lose the answer, answer by itself, or delay; and it can cut open watches.
+
+    proxy = FaultProxy(upstream, authority_cert, serving_pair, client_pair)
+    proxy.start()
+    proxy.add(Fault(when="before", number=3, callback=scheduler.kill))
+    ... proxy.writes ...
+    proxy.stop()
+
+A small HTTP port (`admin_url`) offers the same to shells: GET /writes, POST /faults (fields of Fault as JSON),
+POST /cut-watches, POST /reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import http
+import re
+import ssl
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
+from yarl import URL
+
+When = Literal["before", "after"]
+READS = ("GET", "HEAD", "OPTIONS")
+HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length")
+START_TIMEOUT_S = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Write:
+    """One write that arrived: its number since the last reset, and the API server's status if it got that far."""
+
+    number: int
+    method: str
+    path: str
+    status: int | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Fault:
+    """What to do to which request.
+
+    `number` chooses the nth write since the last reset, `method` and `path` (regular expressions) choose by kind;
+    all that are given must match. `when` places the fault before or after the API server sees the request. With a
+    `callback` (run on a worker thread, it may block) or `lose`, the answer is lost and the connection broken; with
+    `status` the proxy answers by itself. `times` is how often the fault strikes before it is spent.
+    """
+
+    when: When = "before"
+    number: int | None = None
+    method: str = ".*"
+    path: str = ".*"
+    callback: Callable[[], object] | None = None
+    lose: bool = False
+    status: int | None = None
+    delay_s: float = 0.0
+    times: int = 1
+
+    def strikes(self, when: When, method: str, path: str, number: int | None) -> bool:
+        """True when the fault applies to this request at this moment."""
+        return (
+            self.times > 0
+            and self.when == when
+            and (self.number is None or self.number == number)
+            and re.fullmatch(self.method, method) is not None
+            and re.search(self.path, path) is not None
+        )
+
+    @property
+    def breaks_connection(self) -> bool:
+        """True when the component gets no answer."""
+        return self.lose or self.callback is not None
+
+
+class FaultProxy:
+    """The proxy, on an event loop of its own thread; every public method may be called from any thread."""
+
+    def __init__(
+        self, upstream: str, authority: Path, serving: tuple[Path, Path], client: tuple[Path, Path] | None
+    ) -> None:
+        """`upstream` is the API server's URL; `serving` and `client` are (certificate, key) as PEM files."""
+        self._upstream = upstream.rstrip("/")
+        self._server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._server_tls.load_cert_chain(*map(str, serving))
+        self._client_tls = ssl.create_default_context(cafile=str(authority))
+        if client is not None:
+            self._client_tls.load_cert_chain(*map(str, client))
+        self._lock = threading.Lock()
+        self._writes: list[Write] = []
+        self._faults: list[Fault] = []
+        self._watches: set[asyncio.Task[Any]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
+        self._session: ClientSession | None = None
+        self._runners: list[web.AppRunner] = []
+        self.url = ""
+        self.admin_url = ""
+
+    def start(self) -> None:
+        """Listen on two free loopback ports; afterwards `url` and `admin_url` are set."""
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Break all connections and end the thread."""
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(START_TIMEOUT_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(START_TIMEOUT_S)
+        self._loop.close()
+
+    @property
+    def writes(self) -> list[Write]:
+        """Writes since the last reset, in the order of arrival."""
+        with self._lock:
+            return list(self._writes)
+
+    def add(self, fault: Fault) -> Fault:
+        """Arm a fault; `fault.times` tells later whether it struck."""
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def reset(self) -> None:
+        """Count from one again and disarm every fault."""
+        with self._lock:
+            self._writes.clear()
+            self._faults.clear()
+
+    def cut_watches(self) -> int:
+        """Break every open watch; returns how many there were."""
+
+        async def cut() -> int:
+            watches = list(self._watches)
+            for watch in watches:
+                watch.cancel()
+            return len(watches)
+
+        return asyncio.run_coroutine_threadsafe(cut(), self._loop).result(START_TIMEOUT_S)
+
+    async def _start(self) -> None:
+        connector = TCPConnector(ssl=self._client_tls, limit=0)
+        self._session = ClientSession(
+            connector=connector, timeout=ClientTimeout(total=None), auto_decompress=False, read_bufsize=2**18
+        )
+        proxied = web.Application(client_max_size=2**24)
+        proxied.router.add_route("*", "/{path:.*}", self._handle)
+        self.url = await self._listen(proxied, self._server_tls)
+        admin = web.Application()
+        admin.router.add_get("/writes", self._admin_writes)
+        admin.router.add_post("/faults", self._admin_faults)
+        admin.router.add_post("/cut-watches", self._admin_cut)
+        admin.router.add_post("/reset", self._admin_reset)
+        self.admin_url = await self._listen(admin, None)
+
+    async def _listen(self, application: web.Application, tls: ssl.SSLContext | None) -> str:
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0, handler_cancellation=True)
+        await runner.setup()
+        self._runners.append(runner)
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        host, port = runner.addresses[0][:2]
+        return f"{'https' if tls else 'http'}://{host}:{port}"
+
+    async def _stop(self) -> None:
+        for watch in list(self._watches):
+            watch.cancel()
+        for runner in self._runners:
+            await runner.cleanup()
+        assert self._session is not None
+        await self._session.close()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        number = None if request.method in READS else self._record(request)
+        body = await request.read()
+        fault = self._take("before", request, number)
+        if fault is not None:
+            answer = await self._apply(fault, request)
+            if answer is not None:
+                return answer
+        return await self._forward(request, body, number)
+
+    async def _forward(self, request: web.Request, body: bytes, number: int | None) -> web.StreamResponse:
+        assert self._session is not None
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
+        task = asyncio.current_task()
+        is_watch = "watch" in request.query
+        if is_watch and task is not None:
+            self._watches.add(task)
+        try:
+            async with self._session.request(
+                request.method, URL(self._upstream + request.raw_path, encoded=True), data=body or None, headers=headers
+            ) as upstream:
+                if number is not None:
+                    self._settle(number, upstream.status)
+                fault = self._take("after", request, number)
+                answer = await self._apply(fault, request) if fault is not None else None
+                if answer is not None:
+                    return answer
+                kept = {name: value for name, value in upstream.headers.items() if name.lower() not in HOP_BY_HOP}
+                response = web.StreamResponse(status=upstream.status, headers=kept)
+                await response.prepare(request)
+                async for chunk in upstream.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
+                return response
+        except asyncio.CancelledError:
+            self._break(request)
+            raise
+        finally:
+            if task is not None:
+                self._watches.discard(task)
+
+    async def _apply(self, fault: Fault, request: web.Request) -> web.StreamResponse | None:
+        """Do what the fault says; an answer when the request ends here."""
+        if fault.delay_s:
+            await asyncio.sleep(fault.delay_s)
+        if fault.callback is not None:
+            await asyncio.get_running_loop().run_in_executor(None, fault.callback)
+        if fault.breaks_connection:
+            self._break(request)
+            return web.Response(status=http.HTTPStatus.BAD_GATEWAY)  # nobody reads it: the connection is gone
+        if fault.status is not None:
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": fault.status}
+            status |= {"message": "injected by the fault proxy", "reason": _reason(fault.status)}
+            headers = {"Retry-After": "1"} if fault.status == http.HTTPStatus.TOO_MANY_REQUESTS else {}
+            return web.json_response(status, status=fault.status, headers=headers)
+        return None
+
+    def _record(self, request: web.Request) -> int:
+        with self._lock:
+            number = len(self._writes) + 1
+            self._writes.append(Write(number, request.method, request.path))
+            return number
+
+    def _settle(self, number: int, status: int) -> None:
+        with self._lock:
+            if number <= len(self._writes):  # a reset may have come between
+                self._writes[number - 1] = dataclasses.replace(self._writes[number - 1], status=status)
+
+    def _take(self, when: When, request: web.Request, number: int | None) -> Fault | None:
+        with self._lock:
+            for fault in self._faults:
+                if fault.strikes(when, request.method, request.path_qs, number):
+                    fault.times -= 1
+                    return fault
+        return None
+
+    @staticmethod
+    def _break(request: web.Request) -> None:
+        if request.transport is not None:
+            request.transport.abort()
+
+    async def _admin_writes(self, request: web.Request) -> web.Response:
+        return web.json_response([dataclasses.asdict(write) for write in self.writes])
+
+    async def _admin_faults(self, request: web.Request) -> web.Response:
+        self.add(Fault(**await request.json()))
+        return web.json_response({})
+
+    async def _admin_cut(self, request: web.Request) -> web.Response:
+        watches = list(self._watches)
+        for watch in watches:
+            watch.cancel()
+        return web.json_response({"cut": len(watches)})
+
+    async def _admin_reset(self, request: web.Request) -> web.Response:
+        self.reset()
+        return web.json_response({})
+
+
+def _reason(status: int) -> str:
+    """Kubernetes' reason word for the statuses that tests inject."""
+    reasons = {404: "NotFound", 409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 504: "Timeout"}
+    return reasons.get(status, "")

@@ -1,0 +1,134 @@
+"""The fault proxy against a small upstream: what reaches it, what the client sees."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.cluster.pki import Authority
+from tests.tools.proxy import Fault, FaultProxy
+
+
+class Upstream:
+    """Remembers who wrote what; streams two lines and then holds a watch open."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, str]] = []
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        transport = request.transport
+        peer = transport.get_extra_info("peercert") if transport is not None else None
+        name = dict(pair[0] for pair in peer["subject"])["commonName"] if peer else ""
+        self.seen.append((request.method, request.raw_path, name))
+        if "watch" not in request.query:
+            return web.json_response({"body": (await request.read()).decode()}, headers={"X-Upstream": "yes"})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one\n")
+        await asyncio.Event().wait()
+        return response
+
+
+@pytest.fixture
+async def upstream(tmp_path: Path) -> AsyncIterator[Upstream]:
+    authority = Authority(tmp_path)
+    serving = authority.issue("serving", "upstream", hosts=["127.0.0.1"])
+    authority.issue("client", "the-component")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(serving.cert, serving.key)
+    tls.load_verify_locations(authority.cert)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    server = Upstream()
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(application, shutdown_timeout=0, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    server.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+    yield server
+    await runner.cleanup()
+
+
+@pytest.fixture
+def proxy(upstream: Upstream, tmp_path: Path) -> Iterator[FaultProxy]:
+    serving = (tmp_path / "serving.crt", tmp_path / "serving.key")
+    client = (tmp_path / "client.crt", tmp_path / "client.key")
+    proxy = FaultProxy(upstream.url, tmp_path / "ca.crt", serving, client)
+    proxy.start()
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture
+async def component(tmp_path: Path, proxy: FaultProxy) -> AsyncIterator[aiohttp.ClientSession]:
+    tls = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    async with aiohttp.ClientSession(proxy.url, connector=aiohttp.TCPConnector(ssl=tls)) as session:
+        yield session
+
+
+async def test_forwards_with_the_components_certificate_and_counts_writes_only(
+    proxy: FaultProxy, upstream: Upstream, component: aiohttp.ClientSession
+) -> None:
+    async with component.post("/a?x=%26", data="hello") as response:
+        assert (await response.json(), response.headers["X-Upstream"]) == ({"body": "hello"}, "yes")
+    async with component.get("/b") as response:
+        assert response.status == 200
+    assert upstream.seen == [("POST", "/a?x=%26", "the-component"), ("GET", "/b", "the-component")]
+    assert [(write.number, write.method, write.path, write.status) for write in proxy.writes] == [
+        (1, "POST", "/a", 200)
+    ]
+
+
+@pytest.mark.parametrize(("when", "arrives"), [("before", []), ("after", ["/second"])])
+async def test_kills_before_or_after_the_nth_write(
+    proxy: FaultProxy, upstream: Upstream, component: aiohttp.ClientSession, when: str, arrives: list[str]
+) -> None:
+    killed = threading.Event()
+    fault = proxy.add(Fault(when=when, number=2, callback=killed.set))  # type: ignore[arg-type]  # from a table
+    async with component.post("/first"):
+        pass
+    with pytest.raises(aiohttp.ClientError):
+        await component.post("/second")
+    assert killed.is_set()
+    assert fault.times == 0
+    assert [path for _, path, _ in upstream.seen if path != "/first"] == arrives
+
+
+@pytest.mark.parametrize("status", [409, 429, 500])
+async def test_answers_by_itself_as_often_as_told(
+    proxy: FaultProxy, upstream: Upstream, component: aiohttp.ClientSession, status: int
+) -> None:
+    proxy.add(Fault(method="PATCH", path="/nodes/", status=status, times=2))
+    statuses = []
+    for _ in range(3):
+        async with component.patch("/api/v1/nodes/n1") as response:
+            statuses.append(response.status)
+    assert statuses == [status, status, 200]
+    assert len(upstream.seen) == 1
+
+
+async def test_cuts_watches_and_streams_them_until_then(proxy: FaultProxy, component: aiohttp.ClientSession) -> None:
+    async with component.get("/pods?watch=1") as response:
+        assert await response.content.readline() == b"one\n"
+        assert await asyncio.to_thread(proxy.cut_watches) == 1
+        with pytest.raises(aiohttp.ClientError):
+            await response.content.readline()
+
+
+async def test_admin_port_arms_and_lists(proxy: FaultProxy, component: aiohttp.ClientSession) -> None:
+    async with aiohttp.ClientSession(proxy.admin_url) as admin:
+        await admin.post("/faults", json={"number": 1, "lose": True})
+        with pytest.raises(aiohttp.ClientError):
+            await component.post("/lost")
+        async with admin.get("/writes") as response:
+            assert await response.json() == [{"number": 1, "method": "POST", "path": "/lost", "status": None}]
+        await admin.post("/reset")
+    assert proxy.writes == []
