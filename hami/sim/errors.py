@@ -139,10 +139,10 @@ def method_not_allowed(group: str, resource: str, action: str) -> StatusError:
 
 def unsupported_media_type(given: str) -> StatusError:
     text = (
-        "the body of the request was in an unknown format - accepted media types include: "
+        "the body of the request was in an unknown format - accepted media types include: application/json, "
         "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json"
     )
-    return StatusError(415, "UnsupportedMediaType", f"{text} (got {given})")
+    return StatusError(415, "UnsupportedMediaType", f"{text} (got {given}; this stand-in reads JSON only)")
 
 
 def expired(text: str) -> StatusError:

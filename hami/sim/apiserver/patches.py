@@ -96,7 +96,7 @@ def _steps(pointer: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
-def _index(container: list[Any], step: str, last: int) -> int:
+def _index(step: str, last: int) -> int:
     if step == "-":
         return last
     if not step.isdigit() or int(step) > last:
@@ -106,7 +106,7 @@ def _index(container: list[Any], step: str, last: int) -> int:
 
 def _child(container: Any, step: str) -> Any:
     if isinstance(container, list):
-        return container[_index(container, step, len(container) - 1)]
+        return container[_index(step, len(container) - 1)]
     if not isinstance(container, dict) or step not in container:
         raise _PathError(f"missing path step {step!r}")
     return container[step]
@@ -123,7 +123,7 @@ def _add(document: Any, steps: list[str], value: Any) -> Any:
         return value
     parent, step = _lookup(document, steps[:-1]), steps[-1]
     if isinstance(parent, list):
-        parent.insert(_index(parent, step, len(parent)), value)
+        parent.insert(_index(step, len(parent)), value)
     elif isinstance(parent, dict):
         parent[step] = value
     else:
@@ -137,7 +137,7 @@ def _remove(document: Any, steps: list[str]) -> Any:
     parent, step = _lookup(document, steps[:-1]), steps[-1]
     value = _child(parent, step)
     if isinstance(parent, list):
-        del parent[_index(parent, step, len(parent) - 1)]
+        del parent[_index(step, len(parent) - 1)]
     else:
         del parent[step]
     return value
@@ -160,7 +160,7 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
         _lookup(document, steps)
         if steps:
             parent = _lookup(document, steps[:-1])
-            parent[_index(parent, steps[-1], len(parent) - 1) if isinstance(parent, list) else steps[-1]] = clone(
+            parent[_index(steps[-1], len(parent) - 1) if isinstance(parent, list) else steps[-1]] = clone(
                 operation.get("value")
             )
             return document

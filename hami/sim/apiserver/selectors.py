@@ -105,6 +105,8 @@ def selector_object(selector: Obj | None) -> Matcher:
     """A LabelSelector (matchLabels, matchExpressions); none or empty matches everything."""
     selector = selector or {}
     matchers = [_requirement(key, "In", [value]) for key, value in (selector.get("matchLabels") or {}).items()]
-    for term in selector.get("matchExpressions") or []:
-        matchers.append(_requirement(term["key"], term["operator"], term.get("values") or []))
+    matchers += [
+        _requirement(term["key"], term["operator"], term.get("values") or [])
+        for term in selector.get("matchExpressions") or []
+    ]
     return lambda obj: all(matcher(obj) for matcher in matchers)

@@ -103,12 +103,10 @@ class Store:
             raise errors.not_found(kind.group, kind.plural, name)
         return stored
 
-    def list(self, kind: Kind, namespace: str = "") -> list[Stored]:
+    def items(self, kind: Kind, namespace: str = "") -> list[Stored]:
         """Everything in the collection (of one namespace), ordered as etcd orders keys."""
         collection = self._of(kind)
-        return [
-            collection.objects[key] for key in collection.order if not namespace or key[0] == namespace
-        ]
+        return [collection.objects[key] for key in collection.order if not namespace or key[0] == namespace]
 
     def create(self, kind: Kind, obj: Obj) -> Stored:
         """Add a new object; uid, creationTimestamp and resourceVersion are set here. Raises StatusError 409."""
