@@ -1,0 +1,75 @@
+# Everything a person or CI runs. `make help` lists it. The only tools needed beforehand: make, git, Python >= 3.11.
+SHELL := /bin/bash
+PYTHON ?= python3
+export HAMI_CACHE ?= $(HOME)/.cache/hami
+export PIP_CACHE_DIR ?= $(HAMI_CACHE)/pip
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NODES ?= 3
+PROFILE ?= a100
+
+.DEFAULT_GOAL := help
+.PHONY: help setup fmt check lint types contracts test test-unit test-shim test-control-plane demo control-plane bench soak shim shim-debug proto lock docs-reference clean
+
+help: ## Lists the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort | awk -F'\t' '{printf "  %-20s %s\n", $$1, $$2}'
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@bash scripts/preflight.sh $(PYTHON)
+	@echo "setup: Python environment in $(VENV) (about a minute the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+setup: $(STAMP) ## Makes the Python environment
+
+fmt: $(STAMP) ## Formats Python and C
+	@$(BIN)/ruff format -q .
+	@$(BIN)/ruff check -q --fix-only .
+	@git ls-files '*.c' '*.h' | xargs -r $(BIN)/clang-format -i
+
+check: $(STAMP) ## Format, lint, types and import contracts
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/check.py
+
+test: $(STAMP) ## All tests, layer by layer, with times; what was skipped comes last
+	@$(BIN)/python scripts/test_layers.py
+
+test-unit: $(STAMP) ## Unit, property, scenario and embedded tests
+	@$(BIN)/python scripts/test_layers.py unit
+
+test-shim: $(STAMP) ## The in-container limiter over a fake driver
+	@$(BIN)/python scripts/test_layers.py shim
+
+test-control-plane: $(STAMP) ## Real etcd, kube-apiserver, kube-scheduler, kubectl
+	@$(BIN)/python scripts/test_layers.py control-plane
+
+control-plane: $(STAMP) ## A real control plane in the foreground (NODES=3 PROFILE=a100)
+	@$(BIN)/python -m tests.cluster.up --nodes $(NODES) --profile $(PROFILE)
+
+bench: $(STAMP) ## Speed as ratios to baselines of the same run (ARGS="--quick")
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+soak: $(STAMP) ## The long versions of the random tests
+	@HAMI_SOAK=1 $(BIN)/python scripts/test_layers.py unit shim
+
+shim: $(STAMP) ## Builds libvgpu.so and vgpu-info into HAMI_CACHE
+	@$(BIN)/python scripts/build_shim.py release
+
+shim-debug: $(STAMP) ## The same with symbols, nothing more exported
+	@$(BIN)/python scripts/build_shim.py debug
+
+proto: $(STAMP) ## Regenerates hami/proto
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. hami/proto/deviceplugin_v1beta1.proto
+
+lock: $(STAMP) ## Renews the lock files
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile pyproject.toml --group dev --all-extras --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 -q -o requirements/dev.lock
+	@$(BIN)/uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 -q -c requirements/dev.lock -o requirements/runtime.lock
+
+docs-reference: $(STAMP) ## Regenerates docs/reference from the code
+	@$(BIN)/python scripts/docs_reference.py
+
+clean: ## Removes the environment and build leftovers of this checkout
+	@rm -rf $(VENV) build dist bench-results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,64 @@
+"""`hami` and `kubectl hami`: picks the command and starts its composition root.
+
+Commands import nothing of each other, so that `hami certs create` does not pay for the scheduler's imports.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from hami import __version__
+from hami.core.errors import HamiError
+
+COMMANDS: Final = {
+    "scheduler": ("hami.apps.scheduler", "webhook and kube-scheduler extender"),
+    "device-plugin": ("hami.apps.device_plugin", "kubelet device plugin of a GPU node"),
+    "certs": ("hami.apps.certs", "certificates of webhook and extender: create, patch"),
+    "dev": ("hami.apps.dev", "helpers for development: scheduler-config"),
+    "demo": ("hami.apps.demo", "three simulated GPU nodes, ten pods and their stories, on this machine"),
+}
+KUBECTL_COMMANDS: Final = ("demo",)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of `hami`."""
+    sys.exit(run("hami", sys.argv[1:] if argv is None else argv))
+
+
+def main_kubectl(argv: Sequence[str] | None = None) -> None:
+    """Entry point of `kubectl-hami`, which kubectl runs for `kubectl hami`."""
+    sys.exit(run("kubectl hami", sys.argv[1:] if argv is None else argv))
+
+
+def run(program: str, argv: Sequence[str]) -> int:
+    """Runs one command; returns the exit status: 0 done, 1 failed, 2 used wrongly."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_usage(program))
+        return 0 if argv else 2
+    command, rest = argv[0], argv[1:]
+    if command in ("--version", "version"):
+        print(f"hami {__version__}")
+        return 0
+    if command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known commands are {', '.join(COMMANDS)}"
+        print(f"{program}: unknown command {command!r}: {hint}", file=sys.stderr)
+        return 2
+    try:
+        status: int = importlib.import_module(COMMANDS[command][0]).main(rest)
+    except HamiError as error:
+        print(f"{program} {command}: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+def _usage(program: str) -> str:
+    width = max(len(name) for name in COMMANDS)
+    lines = [f"usage: {program} COMMAND [FLAGS]", "", "GPU sharing for Kubernetes.", "", "commands:"]
+    lines += [f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items()]
+    lines += ["", f"{program} COMMAND --help lists the flags of a command; {program} --version prints the version."]
+    return "\n".join(lines)

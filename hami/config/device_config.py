@@ -1,0 +1,149 @@
+"""device-config.yaml: upstream's file, read unchanged into strict models (spec/scheduler 7.1, 7.2).
+
+A key that nobody knows is refused with the nearest known one; keys of older releases and sections of vendors that
+are not served are accepted and named in `notes`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import pydantic
+import yaml
+from pydantic import ConfigDict, Field
+
+from hami.core.errors import ConfigError
+from hami.core.model import INT32_MAX
+from hami.vendors.nvidia.config import MigProfileAllowlist, NvidiaConfig
+
+OTHER_VENDORS: Final = frozenset(
+    {
+        "cambricon",
+        "hygon",
+        "metax",
+        "mthreads",
+        "iluvatar",
+        "iluvatars",
+        "enflame",
+        "kunlun",
+        "awsneuron",
+        "amd",
+        "vastai",
+        "biren",
+        "vnpus",
+    }
+)
+NVIDIA_PLUGIN_KEYS: Final = frozenset({"version", "flags", "resources", "sharing", "imex"})
+"""Top-level keys of NVIDIA's own plugin configuration, which upstream reads from the same file (spec/node 1.3)."""
+RETIRED_KEYS: Final = frozenset({"knownMigGeometries"})
+
+Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
+ResourceName = Annotated[
+    str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
+
+
+class _Strict(pydantic.BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=lambda name: _camel(name))
+
+
+class _MigAllowlist(_Strict):
+    models: Annotated[list[str], Field(min_length=1)]
+    profiles: Annotated[list[Annotated[str, Field(pattern=r"^[0-9]+g\..+$")]], Field(min_length=1)]
+
+
+class _Nvidia(_Strict):
+    resource_count_name: ResourceName = "nvidia.com/gpu"
+    resource_memory_name: ResourceName = "nvidia.com/gpumem"
+    resource_memory_percentage_name: ResourceName = "nvidia.com/gpumem-percentage"
+    resource_core_name: ResourceName = "nvidia.com/gpucores"
+    resource_priority_name: ResourceName = "nvidia.com/priority"
+    overwrite_env: bool = False
+    default_memory: Count = 0
+    default_cores: Annotated[int, Field(ge=0, le=100)] = 0
+    default_gpu_num: Annotated[Count, Field(alias="defaultGPUNum")] = 1
+    memory_factor: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
+    device_split_count: Annotated[int, Field(ge=1, le=10_000)] = 10
+    device_memory_scaling: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    device_core_scaling: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    pre_configured_device_memory: Count = 0
+    lib_cuda_log_level: Annotated[str, Field(pattern=r"^[0-9]*$", coerce_numbers_to_str=True)] = "1"
+    enable_numa_topology: bool = False
+    disable_core_limit: bool = False
+    gpu_core_policy: Literal["default", "force", "disable", ""] = "default"
+    runtime_class_name: str = ""
+    mig_profile_allowlist: list[_MigAllowlist] = []
+
+
+class DeviceConfig(msgspec.Struct, frozen=True):
+    """What device-config.yaml says, and what in it has no effect here."""
+
+    nvidia: NvidiaConfig
+    notes: tuple[str, ...] = ()
+
+
+def read(path: Path) -> DeviceConfig:
+    """Reads and checks the file. Raises ConfigError naming file, key, value and what is allowed."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"device configuration {path} cannot be read: {error}") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str) -> DeviceConfig:
+    """The same from text. Raises ConfigError."""
+    try:
+        document = yaml.load(text, Loader=yaml.CSafeLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source} is no YAML: {error}") from error
+    if not isinstance(document, dict) or not any(document.values()):
+        raise ConfigError(f"{source}: all configurations are empty; expected at least the section nvidia")
+    known = {"nvidia", *OTHER_VENDORS, *NVIDIA_PLUGIN_KEYS}
+    for key in document:
+        if key not in known:
+            raise ConfigError(f"{source}: unknown section {key!r}{_near(str(key), known)}")
+    notes = [f"{source}: section {key} is read and has no effect here" for key in document if key in OTHER_VENDORS]
+    section = document.get("nvidia") or {}
+    if not isinstance(section, dict):
+        raise ConfigError(f"{source}: nvidia: expected a mapping, found {section!r}")
+    retired = sorted(RETIRED_KEYS & section.keys())
+    notes += [f"{source}: nvidia.{key} has no effect any more: use migProfileAllowlist" for key in retired]
+    return DeviceConfig(_nvidia({k: v for k, v in section.items() if k not in RETIRED_KEYS}, source), tuple(notes))
+
+
+def _nvidia(section: dict[str, Any], source: str) -> NvidiaConfig:
+    try:
+        model = _Nvidia.model_validate({key: value for key, value in section.items() if value is not None})
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"{source}: " + "; ".join(_problem("nvidia", item) for item in error.errors())) from error
+    values = model.model_dump(exclude={"mig_profile_allowlist"})
+    allowlist = tuple(
+        MigProfileAllowlist(tuple(item.models), tuple(item.profiles)) for item in model.mig_profile_allowlist
+    )
+    return NvidiaConfig(**values, mig_profile_allowlist=allowlist)
+
+
+def _problem(section: str, item: Any) -> str:
+    path = ".".join([section, *(str(part) for part in item["loc"])])
+    if item["type"] == "extra_forbidden":
+        known = {_alias(name, field) for name, field in _Nvidia.model_fields.items()}
+        return f"{path}: unknown key{_near(str(item['loc'][-1]), known)}"
+    return f"{path}: {item['input']!r} is not allowed: {item['msg']}"
+
+
+def _alias(name: str, field: pydantic.fields.FieldInfo) -> str:
+    return field.alias or _camel(name)
+
+
+def _near(key: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(key, known, 1)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)

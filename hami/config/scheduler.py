@@ -1,0 +1,197 @@
+"""Settings of `hami scheduler`. Flags are upstream's where upstream has them (spec/scheduler 1.6, 1.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hami.config import flags
+from hami.config.flags import Flag
+from hami.core.errors import ConfigError
+from hami.core.model import Policies
+from hami.web.server import Address, parse_address
+
+
+class SchedulerSettings(msgspec.Struct, frozen=True):
+    """Everything that `hami scheduler` is told."""
+
+    kubeconfig: str
+    listen: tuple[Address, ...]
+    cert_file: Path | None
+    key_file: Path | None
+    metrics_listen: Address | None
+    scheduler_name: str
+    policies: Policies
+    device_config_file: Path
+    node_label_selector: tuple[tuple[str, str], ...]
+    qps: float
+    burst: int
+    api_timeout_s: float
+    node_lock_timeout_s: float
+    node_lock_retry_timeout_s: float
+    force_overwrite_default_scheduler: bool
+    allow_disable_control: bool
+    warn_only: bool
+    identity: str
+    verbosity: int
+
+
+def _labels(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise ValueError("expected key=value,key2=value2")
+        pairs.append((key, value))
+    return tuple(pairs)
+
+
+FLAGS: Final = (
+    Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
+    Flag(
+        "http_bind",
+        "listener, repeatable: [http://|https://]HOST:PORT",
+        ("127.0.0.1:8080",),
+        repeatable=True,
+        metavar="ADDRESS",
+    ),
+    Flag("cert_file", "serving certificate (PEM); reloaded when it changes", "", metavar="FILE"),
+    Flag("key_file", "key of the serving certificate (PEM)", "", metavar="FILE"),
+    Flag("metrics-bind-address", "listener of /metrics; empty: none", ":9395", metavar="ADDRESS"),
+    Flag("scheduler-name", "spec.schedulerName given to pods, and the source of events", "hami-scheduler"),
+    Flag(
+        "node-scheduler-policy",
+        "node policy of pods without the annotation",
+        "binpack",
+        flags.choice("binpack", "spread"),
+    ),
+    Flag("gpu-scheduler-policy", "card policies of pods without the annotation, comma separated", "spread"),
+    Flag("device-config-file", "device-config.yaml (upstream's file, unchanged)", "", metavar="FILE"),
+    Flag("node-label-selector", "use only nodes with these labels: k=v,k2=v2", (), _labels, metavar="LABELS"),
+    Flag("kube-qps", "API requests a second", 50.0, flags.number(1, 10_000), metavar="N"),
+    Flag("kube-burst", "API requests at once", 100, flags.whole(1, 10_000), metavar="N"),
+    Flag("kube-timeout", "seconds until an API call is given up", 10.0, flags.number(0, 600), metavar="S"),
+    Flag(
+        "node-lock-timeout",
+        "age at which a token whose owner is alive but unbound may be taken over",
+        300.0,
+        flags.duration_s,
+        env="HAMI_NODELOCK_EXPIRE",
+        metavar="DURATION",
+    ),
+    Flag(
+        "node-lock-retry-timeout",
+        "how long a bind waits for its node's token",
+        3.0,
+        flags.duration_s,
+        metavar="DURATION",
+    ),
+    Flag(
+        "force-overwrite-default-scheduler",
+        "take over pods that name default-scheduler",
+        True,
+        flags.boolean,
+        switch=True,
+    ),
+    Flag("allow-disable-control", "let pods set CUDA_DISABLE_CONTROL", False, flags.boolean, switch=True),
+    Flag("admission-warn-only", "warn instead of refusing where upstream accepts", False, flags.boolean, switch=True),
+    Flag(
+        "leader-elect",
+        "follow kube-scheduler's lease; not served yet: run one replica",
+        False,
+        flags.boolean,
+        switch=True,
+    ),
+    Flag("identity", "name of this replica in the bind epoch", "", env="POD_NAME"),
+    Flag("debug", "more detail in logs (same as -v=5)", False, flags.boolean, switch=True),
+    flags.VERBOSITY,
+)
+
+KLOG: Final = (
+    "logtostderr",
+    "alsologtostderr",
+    "stderrthreshold",
+    "vmodule",
+    "log_dir",
+    "log_file",
+    "log_file_max_size",
+    "log_backtrace_at",
+    "one_output",
+    "skip_headers",
+    "skip_log_headers",
+    "add_dir_header",
+)
+
+IGNORED: Final = (
+    *KLOG,
+    "profiling",
+    "legacy-metrics",
+    "default-mem",
+    "default-cores",
+    "default-gpu",
+    "enable-ascend",
+    "enable-iluvatar",
+    "cambricon-mlu-name",
+    "cambricon-mlu-memory",
+    "cambricon-mlu-cores",
+    "dcu-name",
+    "dcu-memory",
+    "dcu-cores",
+    "mthreads-name",
+    "mthreads-memory",
+    "mthreads-cores",
+    "metax-name",
+    "metax-vcount",
+    "metax-vcore",
+    "metax-vmemory",
+    "sgpu-topology-aware",
+    "enflame-resource-name-drs-gcu",
+    "enflame-resource-name-vgcu",
+    "kunlun-name",
+    "kunlun-vcount",
+    "kunlun-vmemory",
+    "leader-elect-resource-name",
+    "leader-elect-resource-namespace",
+)
+"""Flags of upstream that have no effect here yet; each one given is named in a log line at start."""
+
+
+def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[SchedulerSettings, list[str]]:
+    """Settings and the ignored flags that were given. Raises ConfigError."""
+    values, ignored = flags.parse(
+        "hami scheduler", "Mutating webhook and kube-scheduler extender.", FLAGS, argv, environment, ignored=IGNORED
+    )
+    if not values["device_config_file"]:
+        raise ConfigError("--device-config-file is required: the path of device-config.yaml")
+    if bool(values["cert_file"]) != bool(values["key_file"]):
+        raise ConfigError("--cert_file and --key_file go together: give both, or neither for plain http")
+    if values["leader_elect"]:
+        raise ConfigError("--leader-elect=true is not served yet: run one replica and leave it out")
+    https = bool(values["cert_file"])
+    device_policies = tuple(word.strip() for word in values["gpu_scheduler_policy"].split(",") if word.strip())
+    metrics = values["metrics_bind_address"]
+    settings = SchedulerSettings(
+        kubeconfig=values["kubeconfig"],
+        listen=tuple(parse_address(text, default_https=https, flag="http_bind") for text in values["http_bind"]),
+        cert_file=Path(values["cert_file"]) if https else None,
+        key_file=Path(values["key_file"]) if https else None,
+        metrics_listen=parse_address(metrics, default_https=False, flag="metrics-bind-address") if metrics else None,
+        scheduler_name=values["scheduler_name"],
+        policies=Policies(node=values["node_scheduler_policy"], device=device_policies or ("spread",)),
+        device_config_file=Path(values["device_config_file"]),
+        node_label_selector=values["node_label_selector"],
+        qps=values["kube_qps"],
+        burst=values["kube_burst"],
+        api_timeout_s=values["kube_timeout"] or 10.0,
+        node_lock_timeout_s=values["node_lock_timeout"],
+        node_lock_retry_timeout_s=values["node_lock_retry_timeout"],
+        force_overwrite_default_scheduler=values["force_overwrite_default_scheduler"],
+        allow_disable_control=values["allow_disable_control"],
+        warn_only=values["admission_warn_only"],
+        identity=values["identity"],
+        verbosity=max(values["v"], 5 if values["debug"] else 0),
+    )
+    return settings, ignored

@@ -1,0 +1,50 @@
+"""The application behind every listener: hot routes as bare ASGI, everything else by FastAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import FastAPI, Response
+
+from hami import __version__
+from hami.web import asgi
+from hami.web.extender import Extender
+from hami.web.webhook import Webhook
+
+
+def build(extender: Extender, webhook: Webhook, ready: Callable[[], str]) -> asgi.App:
+    """`ready` says in words what is missing, empty when this replica is ready (design 5: true when synced)."""
+    ops = ops_app(ready)
+    hot: dict[str, asgi.App] = {"/filter": extender.filter, "/bind": extender.bind, "/webhook": webhook}
+
+    async def app(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        route = hot.get(scope.get("path", "")) if scope["type"] == "http" else None
+        if route is None:
+            await ops(scope, receive, send)
+        elif scope["method"] != "POST":
+            allow = (b"allow", b"POST")
+            await asgi.answer(send, 405, b"Method Not Allowed\n", allow, content_type=asgi.TEXT)
+        else:
+            await route(scope, receive, send)
+
+    return app
+
+
+def ops_app(ready: Callable[[], str]) -> FastAPI:
+    """Health and version routes."""
+    app = FastAPI(title="hami", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/healthz")
+    def healthz() -> Response:
+        return Response(status_code=200)
+
+    @app.get("/readyz")
+    def readyz() -> Response:
+        missing = ready()
+        return Response(missing, status_code=503 if missing else 200, media_type="text/plain")
+
+    @app.get("/version")
+    def version() -> dict[str, str]:
+        return {"version": __version__}
+
+    return app

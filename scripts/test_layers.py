@@ -1,0 +1,115 @@
+"""`make test`: runs the test layers one after another, prints each one's time, and what was skipped last.
+
+A layer whose tools are missing (Go, a C compiler, root) is a printed skip on a laptop and a failure where CI=true.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CI = os.environ.get("CI", "").lower() == "true"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: its pytest arguments, the programs that it needs, and what to install for each."""
+
+    name: str
+    what: str
+    pytest_args: tuple[str, ...]
+    needs: dict[str, str] = field(default_factory=dict)
+    needs_root: bool = False
+    free_mib: int = 500
+
+
+LAYERS = (
+    Layer(
+        "unit",
+        "unit, property, scenario and embedded tests",
+        ("tests", "--ignore=tests/cluster", "--ignore=tests/shim", "-n", "2"),
+    ),
+    Layer(
+        "shim",
+        "the in-container limiter over a fake driver",
+        ("tests/shim", "-p", "no:randomly"),
+        {"cc": "a C compiler (Debian: apt-get install gcc libc6-dev)"},
+    ),
+    Layer(
+        "control-plane",
+        "real etcd, kube-apiserver, kube-scheduler and kubectl",
+        ("tests/cluster", "-p", "no:randomly"),
+        {"go": "Go >= 1.24 (https://go.dev/dl)"},
+        free_mib=6000,
+    ),
+)
+
+
+def missing(layer: Layer) -> list[str]:
+    """What this machine lacks for the layer, as sentences."""
+    lacks = [f"{program} is missing: install {how}" for program, how in layer.needs.items() if not shutil.which(program)]
+    if layer.needs_root and os.geteuid() != 0:
+        lacks.append("needs root for namespaces")
+    cache = Path(os.environ.get("HAMI_CACHE", Path.home() / ".cache" / "hami"))
+    while not cache.exists():
+        cache = cache.parent
+    free = shutil.disk_usage(cache).free // 2**20
+    if free < layer.free_mib:
+        lacks.append(f"{free} MiB free for HAMI_CACHE, {layer.free_mib} needed")
+    return lacks
+
+
+def run(layer: Layer, skipped: list[str]) -> bool:
+    """Runs one layer; True when it passed or may be skipped."""
+    lacks = missing(layer)
+    if lacks:
+        skipped.extend(f"{layer.name}: {lack}" for lack in lacks)
+        print(f"== {layer.name}: {'FAILED' if CI else 'skipped'}: {'; '.join(lacks)}", flush=True)
+        return not CI
+    print(f"== {layer.name}: {layer.what}", flush=True)
+    started = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-q", *layer.pytest_args]
+    lines: list[str] = []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.rstrip())
+    skipped.extend(f"{layer.name}: {line}" for line in lines if re.match(r"SKIPPED \[", line))
+    passed = process.returncode == 0
+    print(f"== {layer.name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - started:.1f} s", flush=True)
+    return passed
+
+
+def main(names: list[str]) -> int:
+    unknown = set(names) - {layer.name for layer in LAYERS}
+    if unknown:
+        print(f"unknown layer {', '.join(sorted(unknown))}: known are {', '.join(layer.name for layer in LAYERS)}")
+        return 2
+    chosen = [layer for layer in LAYERS if not names or layer.name in names]
+    skipped: list[str] = []
+    times: list[str] = []
+    failed = []
+    for layer in chosen:
+        started = time.monotonic()
+        if not run(layer, skipped):
+            failed.append(layer.name)
+        times.append(f"{layer.name} {time.monotonic() - started:.1f} s")
+    print(f"layers: {', '.join(times)}")
+    print(f"skipped ({len(skipped)}):" if skipped else "skipped: nothing")
+    for line in skipped:
+        print(f"  {line}")
+    if failed:
+        print(f"FAILED layers: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
