@@ -1,0 +1,83 @@
+"""Consistent lists in pages, decoded item by item into typed views."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from hami.core.objects import ObjectMeta
+from hami.kube.client import ApiClient
+
+PAGE_SIZE: Final = 200
+"""Objects per page: one page is decoded in about a millisecond (design 6)."""
+
+
+class ApiObject(Protocol):
+    """Anything with metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=ApiObject)
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_token: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+_list_decoder: Final = msgspec.json.Decoder(_List)
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list. `problems` holds a text for each item that could not be decoded."""
+
+    objects: list[T]
+    problems: list[str]
+    resource_version: str
+
+
+async def pages(
+    client: ApiClient,
+    path: str,
+    decoder: msgspec.json.Decoder[T],
+    params: Mapping[str, str] | None = None,
+    *,
+    page_size: int = PAGE_SIZE,
+) -> AsyncIterator[Page[T]]:
+    """Pages of a consistent read (no resourceVersion, so the server does honour `limit`).
+
+    Raises GoneError when the server dropped the continuation (list again), and the other errors of `ApiClient`.
+    """
+    query = {**(params or {}), "limit": str(page_size)}
+    while True:
+        listed = _list_decoder.decode(await client.request("GET", path, params=query))
+        objects, problems = decode_items(listed.items or (), decoder)
+        yield Page(objects, problems, listed.metadata.resource_version)
+        if not listed.metadata.continue_token:
+            return
+        query["continue"] = listed.metadata.continue_token
+
+
+def decode_items(
+    items: list[msgspec.Raw] | tuple[msgspec.Raw, ...], decoder: msgspec.json.Decoder[T]
+) -> tuple[list[T], list[str]]:
+    """Decodes each item; one that does not fit the view becomes a text, not the end of the list."""
+    objects: list[T] = []
+    problems: list[str] = []
+    for item in items:
+        try:
+            objects.append(decoder.decode(item))
+        except msgspec.DecodeError as error:
+            problems.append(str(error))
+    return objects, problems

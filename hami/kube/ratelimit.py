@@ -1,0 +1,47 @@
+"""Client-side limit of requests: a token bucket per lane, so that reads and events never delay a bind."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+
+
+class Lane(enum.Enum):
+    """Which bucket a request draws from (design 5: own lanes for binds and events)."""
+
+    DEFAULT = "default"
+    BIND = "bind"
+    EVENT = "event"
+
+
+class TokenBucket:
+    """Lets `burst` requests through at once and `qps` per second after that, in order of arrival.
+
+    `qps` <= 0 means no limit (client-go's meaning of a negative QPS).
+    """
+
+    def __init__(self, qps: float, burst: int) -> None:
+        self._qps = qps
+        self._burst = max(burst, 1)
+        self._tokens = float(self._burst)
+        self._refilled_at_s: float | None = None
+
+    async def acquire(self) -> None:
+        """Takes one token; waits until there is one. A cancelled waiter gives its token back."""
+        wait_s = self._reserve(asyncio.get_running_loop().time())
+        if wait_s <= 0:
+            return
+        try:
+            await asyncio.sleep(wait_s)
+        except asyncio.CancelledError:
+            self._tokens += 1
+            raise
+
+    def _reserve(self, now_s: float) -> float:
+        if self._qps <= 0:
+            return 0.0
+        if self._refilled_at_s is not None:
+            self._tokens = min(self._burst, self._tokens + (now_s - self._refilled_at_s) * self._qps)
+        self._refilled_at_s = now_s
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._qps)

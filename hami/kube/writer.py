@@ -1,0 +1,73 @@
+"""The reads and writes of the bind and allocate protocols, over `ApiClient`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hami.core.objects import Node, Pod, node_decoder, pod_decoder
+from hami.kube import patches, paths
+from hami.kube.client import MERGE_PATCH, ApiClient
+from hami.kube.listing import pages
+from hami.kube.ratelimit import Lane
+
+
+class KubeWriter:
+    """Implements `hami.placement.ports.ClusterWriter`, and the pod patch with a label that the plugin needs.
+
+    Each call raises the ApiError family or TransportError. After TransportError a write may or may not have happened.
+    """
+
+    def __init__(self, client: ApiClient, lane: Lane = Lane.BIND) -> None:
+        self._client = client
+        self._lane = lane
+
+    async def get_node(self, name: str) -> Node:
+        return node_decoder.decode(await self._client.request("GET", paths.node(name), lane=self._lane))
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        return pod_decoder.decode(await self._client.request("GET", paths.pod(namespace, name), lane=self._lane))
+
+    async def list_pods_on_node(self, node: str) -> list[Pod]:
+        """Consistent read of the pods with spec.nodeName = `node`."""
+        found: list[Pod] = []
+        query = {"fieldSelector": f"spec.nodeName={node}"}
+        async for page in pages(self._client, paths.PODS, pod_decoder, query):
+            found.extend(page.objects)
+        return found
+
+    async def patch_node_annotations(
+        self, name: str, annotations: Mapping[str, str | None], resource_version: str = ""
+    ) -> Node:
+        """Merge patch; None removes a key. An empty `resource_version` means no precondition."""
+        body = patches.metadata_patch(annotations=annotations, resource_version=resource_version)
+        return node_decoder.decode(await self._patch(paths.node(name), body, repeatable=not resource_version))
+
+    async def patch_pod_annotations(
+        self,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        uid: str,
+        resource_version: str = "",
+        labels: Mapping[str, str | None] | None = None,
+    ) -> Pod:
+        """Merge patch with preconditions, labels in the same write."""
+        body = patches.metadata_patch(
+            annotations=annotations, labels=labels, uid=uid, resource_version=resource_version
+        )
+        answer = await self._patch(paths.pod(namespace, name), body, repeatable=not resource_version)
+        return pod_decoder.decode(answer)
+
+    async def bind(
+        self, namespace: str, name: str, *, uid: str, resource_version: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """POST pods/binding; the API server copies `annotations` onto the pod in the same write."""
+        body = patches.binding(
+            namespace, name, uid=uid, resource_version=resource_version, node=node, annotations=annotations
+        )
+        await self._client.request("POST", paths.binding(namespace, name), body, lane=self._lane)
+
+    async def _patch(self, path: str, body: bytes, *, repeatable: bool) -> bytes:
+        """A patch under resourceVersion is sent once: repeated, it could fail on its own first success."""
+        return await self._client.request("PATCH", path, body, MERGE_PATCH, lane=self._lane, idempotent=repeatable)

@@ -1,0 +1,93 @@
+"""The bind protocol's reads and writes against the API server stand-in."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hami.core.errors import ConflictError, NotFoundError
+from hami.kube import paths
+from hami.kube.client import ApiClient
+from hami.kube.writer import KubeWriter
+from hami.placement.ports import ClusterWriter
+from hami.sim.apiserver import ApiServer
+from tests.kube.objects import make_node, make_pod
+
+
+def as_port(writer: KubeWriter) -> ClusterWriter:
+    """mypy proves here that the writer implements the port."""
+    return writer
+
+
+async def test_node_annotations_are_set_and_removed(client: ApiClient) -> None:
+    await make_node(client, "n1", {"keep": "1", "drop": "2"})
+    writer = as_port(KubeWriter(client))
+    patched = await writer.patch_node_annotations("n1", {"new": "3", "drop": None}, "")
+    assert patched.annotations == {"keep": "1", "new": "3"}
+    assert (await writer.get_node("n1")).annotations == {"keep": "1", "new": "3"}
+
+
+async def test_a_stale_version_conflicts_and_changes_nothing(client: ApiClient) -> None:
+    node = await make_node(client, "n1")
+    writer = KubeWriter(client)
+    await writer.patch_node_annotations("n1", {"a": "1"}, node.metadata.resource_version)
+    with pytest.raises(ConflictError):
+        await writer.patch_node_annotations("n1", {"a": "2"}, node.metadata.resource_version)
+    assert (await writer.get_node("n1")).annotations == {"a": "1"}
+
+
+async def test_pod_patch_checks_uid_and_sets_labels(client: ApiClient) -> None:
+    pod = await make_pod(client, "p1")
+    writer = KubeWriter(client)
+    with pytest.raises(ConflictError):
+        await writer.patch_pod_annotations("default", "p1", {"a": "1"}, uid="another")
+    patched = await writer.patch_pod_annotations(
+        "default", "p1", {"a": "1"}, uid=pod.metadata.uid, labels={"hami.io/vgpu-node": "n1"}
+    )
+    assert patched.annotations == {"a": "1"}
+    assert patched.labels == {"hami.io/vgpu-node": "n1"}
+
+
+async def test_binding_carries_annotations_onto_the_pod(client: ApiClient) -> None:
+    await make_node(client, "n1")
+    pod = await make_pod(client, "p1")
+    writer = KubeWriter(client)
+    meta = pod.metadata
+    await writer.bind(
+        "default", "p1", uid=meta.uid, resource_version=meta.resource_version, node="n1", annotations={"a": "1"}
+    )
+    bound = await writer.get_pod("default", "p1")
+    assert (bound.spec.node_name, bound.annotations) == ("n1", {"a": "1"})
+    with pytest.raises(ConflictError):
+        await writer.bind("default", "p1", uid=meta.uid, resource_version="", node="n1", annotations={})
+
+
+async def test_pods_of_one_node_are_listed_over_pages(client: ApiClient) -> None:
+    await make_node(client, "n1")
+    for index in range(205):
+        await make_pod(client, f"p{index}", node="n1" if index < 203 else "")
+    listed = await KubeWriter(client).list_pods_on_node("n1")
+    assert {pod.metadata.name for pod in listed} == {f"p{index}" for index in range(203)}
+
+
+async def test_missing_objects_are_not_found(client: ApiClient) -> None:
+    writer = KubeWriter(client)
+    with pytest.raises(NotFoundError):
+        await writer.get_node("absent")
+    with pytest.raises(NotFoundError):
+        await writer.get_pod("default", "absent")
+
+
+async def test_a_lost_answer_of_a_plain_annotation_patch_is_repeated(api: ApiServer, client: ApiClient) -> None:
+    from hami.sim.apiserver.faults import Fault
+
+    await make_node(client, "n1")
+    api.faults.add(Fault("lost-answer", verb="patch", times=1))
+    patched = await KubeWriter(client).patch_node_annotations("n1", {"a": "1"})
+    assert patched.annotations == {"a": "1"}
+    assert sum(seen.verb == "patch" for seen in api.seen) == 2
+
+
+def test_names_are_quoted_in_paths() -> None:
+    assert paths.pod("a/b", "c?d") == "/api/v1/namespaces/a%2Fb/pods/c%3Fd"
+    assert msgspec.json.decode(b"{}") == {}
