@@ -37,6 +37,12 @@ class Api:
         self._tls = ssl.create_default_context(cafile=str(ca))
         self._tls.load_cert_chain(str(pair.cert), str(pair.key))
         self._local = threading.local()
+        self._connections: list[http.client.HTTPSConnection] = []
+
+    def close(self) -> None:
+        """Close every connection, whichever thread opened it."""
+        for connection in self._connections:
+            connection.close()
 
     def get(self, path: str, **query: str) -> Any:
         """GET an object or a list."""
@@ -102,6 +108,7 @@ class Api:
         if connection is None:
             connection = http.client.HTTPSConnection(self._netloc, context=self._tls, timeout=30)
             self._local.connection = connection
+            self._connections.append(connection)
         try:
             connection.request(method, path, payload, {"Content-Type": content_type, "Accept": "application/json"})
             response = connection.getresponse()

@@ -139,21 +139,21 @@ def _compile(module: str, version: str, output: Path, ldflags: str, progress: bo
     environment = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
     started = time.monotonic()
     _say(progress, f"building {module} {version} from the Go module proxy")
-    process = subprocess.Popen(
-        command, cwd=SOURCES / module, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    )
     lines: list[str] = []
-    assert process.stderr is not None
-    reader = threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True)
-    reader.start()
-    try:
-        while reader.is_alive():
-            reader.join(PROGRESS_INTERVAL_S)
-            if reader.is_alive():
-                _say(progress, f"  {module}: {time.monotonic() - started:.0f} s, {_stage(lines)}")
-        code = process.wait()
-    finally:
-        process.kill()
+    with subprocess.Popen(
+        command, cwd=SOURCES / module, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stderr is not None
+        reader = threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True)
+        reader.start()
+        try:
+            while reader.is_alive():
+                reader.join(PROGRESS_INTERVAL_S)
+                if reader.is_alive():
+                    _say(progress, f"  {module}: {time.monotonic() - started:.0f} s, {_stage(lines)}")
+            code = process.wait()
+        finally:
+            process.kill()
     if code != 0:
         raise BuildError(f"go build of {module} failed:\n" + "".join(lines[-20:]))
     size_mb = (output / module).stat().st_size / 1e6

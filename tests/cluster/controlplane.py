@@ -70,7 +70,7 @@ class ControlPlane:
         """Start everything and return when it is ready, with the system namespace and our roles in place."""
         self.etcd.start()
         self.apiserver.start()  # waits for etcd by itself
-        self._wait_http(self.apiserver, f"{self.server}/readyz", 60)
+        self.wait_http(self.apiserver, f"{self.server}/readyz", 60)
         self.controller_manager.start()
         self.default_scheduler.start()
         self.hami_kube_scheduler.start()
@@ -82,20 +82,19 @@ class ControlPlane:
             (self.default_scheduler, self.ports.default_scheduler),
             (self.hami_kube_scheduler, self.ports.hami_kube_scheduler),
         ):
-            self._wait_http(process, f"https://127.0.0.1:{port}/healthz", 30)
+            self.wait_http(process, f"https://127.0.0.1:{port}/healthz", 30)
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         wait_until(lambda: self.api.exists(account), 30, "service account default")
 
     def stop(self) -> None:
         """Kill everything: the state is thrown away, so nobody needs time to tidy up."""
-        for process in (
-            self.hami_kube_scheduler,
-            self.default_scheduler,
-            self.controller_manager,
-            self.apiserver,
-            self.etcd,
-        ):
+        for process in reversed(self.processes()):
             process.kill()
+        self.api.close()
+
+    def processes(self) -> list[Process]:
+        """Every process of the control plane, in the order of their start."""
+        return [self.etcd, self.apiserver, self.controller_manager, self.default_scheduler, self.hami_kube_scheduler]
 
     def kubeconfig(self, name: str, pair: Pair, server: str | None = None) -> Path:
         """Write `<name>.kubeconfig` for an identity; `server` leads it through a proxy."""
@@ -107,7 +106,7 @@ class ControlPlane:
         return self.authority.issue(account, f"system:serviceaccount:{SYSTEM_NAMESPACE}:{account}", groups)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
-        """Run kubectl as admin and return its output; on failure the error text is in the exception's notes."""
+        """Run kubectl as admin and return its output; with `check` a failure raises KubectlError with its text."""
         command = [str(self.binaries.path("kubectl")), "--kubeconfig", str(self.admin_kubeconfig), *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
         if check and done.returncode != 0:
@@ -211,7 +210,8 @@ class ControlPlane:
             "--leader-elect=false",
         ]
 
-    def _wait_http(self, process: Process, url: str, timeout_s: float) -> None:
+    def wait_http(self, process: Process, url: str, timeout_s: float) -> None:
+        """Return when `url` answers 200; NotReadyError when the process ends or the time is over."""
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE  # health of self-signed serving certificates; no secret is sent

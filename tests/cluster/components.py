@@ -1,0 +1,220 @@
+"""Our own processes on the real control plane: the scheduler (extender and webhook) and GPU nodes.
+
+A GPU node is two processes, as on a real one: a kubelet (the stand-in of `hami.sim`, which speaks the device-plugin
+protocol over unix sockets and runs no containers) and the real `hami device-plugin` with simulated cards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.api import ApiError
+from tests.cluster.controlplane import MANIFESTS, SCHEDULER_NAME, ControlPlane
+from tests.cluster.pki import Pair
+from tests.cluster.processes import Process, wait_until
+from tests.tools.proxy import FaultProxy
+
+HAMI = Path(sys.executable).parent / "hami"
+REGISTER = "hami.io/node-nvidia-register"
+COUNT_RESOURCE = "nvidia.com/gpu"
+SCHEDULER_READY_S = 30
+NODE_READY_S = 60
+
+
+class HamiScheduler:
+    """`hami scheduler` as extender and webhook, reached through a fault proxy on its way to kube-apiserver."""
+
+    def __init__(self, plane: ControlPlane, extra_flags: Sequence[str] = ()) -> None:
+        self._plane = plane
+        self.certificates = plane.folder / "webhook-certs"
+        pair = plane.service_account_pair("hami-scheduler")
+        self.proxy = fault_proxy(plane, pair)
+        self._pair = pair
+        self._extra_flags = list(extra_flags)
+        self._process: Process | None = None
+
+    @property
+    def process(self) -> Process:
+        """The running (or killed) process."""
+        assert self._process is not None, "not started"
+        return self._process
+
+    def start(self) -> None:
+        """Make the serving certificate, start the proxy and the process; return when it says that it is ready."""
+        subprocess.run(
+            [str(HAMI), "certs", "create", "--host", "127.0.0.1", "--out", str(self.certificates)],
+            check=True,
+            capture_output=True,
+            timeout=30,
+        )
+        self.proxy.start()
+        kubeconfig = self._plane.kubeconfig("hami-scheduler", self._pair, server=self.proxy.url)
+        address = f"127.0.0.1:{self._plane.ports.extender}"
+        command = [HAMI, "scheduler", "--kubeconfig", kubeconfig, "--http_bind", address]
+        command += ["--cert_file", self.certificates / "tls.crt", "--key_file", self.certificates / "tls.key"]
+        command += ["--scheduler-name", SCHEDULER_NAME, "--metrics-bind-address", "127.0.0.1:0"]
+        command += ["--device-config-file", MANIFESTS / "device-config.yaml", "-v=3", *self._extra_flags]
+        self._process = Process("hami-scheduler", [str(part) for part in command], self._plane.logs / "hami.log")
+        self._process.start()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Return when `/readyz` says 200: synced with the API server."""
+        self._plane.wait_http(self.process, f"{self._plane.extender_url}/readyz", SCHEDULER_READY_S)
+
+    def stop(self) -> None:
+        """Kill the process and end its proxy."""
+        if self._process is not None:
+            self._process.kill()
+            self.proxy.stop()
+
+    def log_tail(self, lines: int) -> str:
+        """The last lines of the process's log; empty before its start."""
+        return self._process.tail(lines) if self._process is not None else ""
+
+    def install_webhook(self) -> None:
+        """Register the webhook with kube-apiserver."""
+        self._plane.kubectl("apply", "-f", str(self._plane.webhook_manifest(self.certificates / "ca.crt")))
+
+    def remove_webhook(self) -> None:
+        """Take the webhook away, as if it had never been installed."""
+        self._plane.kubectl("delete", "mutatingwebhookconfiguration", "hami-webhook", "--ignore-not-found")
+
+
+@dataclasses.dataclass(slots=True)
+class GpuNode:
+    """One node: its kubelet stand-in and our device plugin, each with its own identity and log."""
+
+    name: str
+    profile: str
+    folder: Path
+    kubelet: Process
+    plugin: Process
+
+    @property
+    def kubelet_dir(self) -> Path:
+        """The kubelet's device-plugins folder (stand-in for /var/lib/kubelet/device-plugins)."""
+        return self.folder / "device-plugins"
+
+
+class Cluster:
+    """A control plane with our scheduler and GPU nodes: what a cluster administrator would have installed."""
+
+    def __init__(self, plane: ControlPlane, scheduler_flags: Sequence[str] = ()) -> None:
+        self.plane = plane
+        self.api = plane.api
+        self.kubectl = plane.kubectl
+        self.scheduler = HamiScheduler(plane, scheduler_flags)
+        self.nodes: dict[str, GpuNode] = {}
+        self._plugin_pair = plane.service_account_pair("hami-device-plugin")
+        self._plugin_kubeconfig = plane.kubeconfig("hami-device-plugin", self._plugin_pair)
+
+    def start(self) -> None:
+        """Start the control plane, the scheduler and its webhook."""
+        self.plane.start()
+        self.scheduler.start()
+        self.scheduler.install_webhook()
+
+    def stop(self) -> None:
+        """Kill everything that was started, ours first."""
+        for node in self.nodes.values():
+            node.plugin.kill()
+            node.kubelet.kill()
+        self.scheduler.stop()
+        self.plane.stop()
+
+    def processes(self) -> list[Process]:
+        """Everything but the nodes' processes."""
+        return [*self.plane.processes(), self.scheduler.process]
+
+    def log_tail(self, lines: int) -> str:
+        """The end of our scheduler's log, for failure reports."""
+        return self.scheduler.log_tail(lines)
+
+    def add_nodes(self, profiles: Sequence[str], config: Sequence[dict[str, Any]] = ()) -> list[GpuNode]:
+        """Start a node for each profile and return when all are Ready with registered cards.
+
+        `config` holds extra entries of config.json's `nodeconfig`, merged by node name.
+        """
+        first = len(self.nodes)
+        added = [self._node(f"node-{first + i:02d}", profile, config) for i, profile in enumerate(profiles)]
+        for node in added:
+            node.kubelet.start()
+        for node in added:
+            node.plugin.start()
+        for node in added:
+            self.nodes[node.name] = node
+            self.wait_node(node)
+        return added
+
+    def wait_node(self, node: GpuNode) -> None:
+        """Return when the node is Ready and schedulable, advertises shares and has its cards registered."""
+
+        def ready() -> bool:
+            node.kubelet.require_alive()
+            node.plugin.require_alive()
+            return self.node_is_ready(node.name)
+
+        wait_until(ready, NODE_READY_S, f"node {node.name} ready with cards")
+
+    def node_is_ready(self, name: str) -> bool:
+        """One look: Ready condition, no taints, allocatable shares, register annotation."""
+        try:
+            found = self.api.get(f"/api/v1/nodes/{name}")
+        except ApiError:
+            return False
+        status = found.get("status", {})
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", []))
+        shares = int(status.get("allocatable", {}).get(COUNT_RESOURCE, "0"))
+        registered = bool((found["metadata"].get("annotations") or {}).get(REGISTER))
+        return ready and not found["spec"].get("taints") and shares > 0 and registered
+
+    def plugin_process(self, node: GpuNode, kubeconfig: Path) -> Process:
+        """The device plugin of a node with another kubeconfig (one that leads through a fault proxy)."""
+        return self._plugin(node.name, node.profile, node.folder, kubeconfig)
+
+    def plugin_proxy(self) -> FaultProxy:
+        """A proxy that forwards with the device plugin's identity; start it, then write its kubeconfig."""
+        return fault_proxy(self.plane, self._plugin_pair)
+
+    def plugin_kubeconfig(self, proxy: FaultProxy) -> Path:
+        """A kubeconfig of the device plugin that leads through the proxy."""
+        return self.plane.kubeconfig("hami-device-plugin-proxied", self._plugin_pair, server=proxy.url)
+
+    def _node(self, name: str, profile: str, config: Sequence[dict[str, Any]]) -> GpuNode:
+        folder = self.plane.folder / name
+        for part in ("device-plugins", "hook", "cdi", "lock"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        entry: dict[str, Any] = {"name": name}
+        for extra in config:
+            entry |= extra if extra.get("name", name) == name else {}
+        (folder / "config.json").write_text(json.dumps({"nodeconfig": [entry]}))
+        kubelet = self._kubelet(name, folder)
+        return GpuNode(name, profile, folder, kubelet, self._plugin(name, profile, folder, self._plugin_kubeconfig))
+
+    def _kubelet(self, name: str, folder: Path) -> Process:
+        pair = self.plane.authority.issue(f"kubelet-{name}", f"system:node:{name}", ["system:nodes"])
+        kubeconfig = self.plane.kubeconfig(f"kubelet-{name}", pair)
+        command = [HAMI, "sim", "kubelet", "--kubeconfig", kubeconfig, "--node-name", name]
+        command += ["--kubelet-dir", folder / "device-plugins"]
+        return Process(f"kubelet-{name}", [str(part) for part in command], self.plane.logs / f"{name}-kubelet.log")
+
+    def _plugin(self, name: str, profile: str, folder: Path, kubeconfig: Path) -> Process:
+        command = [HAMI, "device-plugin", "--kubeconfig", kubeconfig, "--node-name", name, "-v=3"]
+        command += ["--device-config-file", MANIFESTS / "device-config.yaml"]
+        command += ["--node-config-file", folder / "config.json", "--kubelet-dir", folder / "device-plugins"]
+        command += ["--hook-path", folder / "hook", "--cdi-root", folder / "cdi", "--lock-dir", folder / "lock"]
+        command += ["--nvml", f"sim:{profile}"]
+        return Process(f"plugin-{name}", [str(part) for part in command], self.plane.logs / f"{name}-plugin.log")
+
+
+def fault_proxy(plane: ControlPlane, pair: Pair) -> FaultProxy:
+    """A proxy before this cluster's API server that forwards with the identity of `pair`."""
+    serving = plane.authority.issue(f"proxy-{pair.cert.stem}", "kube-apiserver", hosts=["127.0.0.1"])
+    return FaultProxy(plane.server, plane.authority.cert, (serving.cert, serving.key), (pair.cert, pair.key))

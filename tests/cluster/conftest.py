@@ -1,0 +1,88 @@
+"""Fixtures of the control-plane layer. Without Go the layer is skipped, with CI=true it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import build
+from tests.cluster.build import Binaries
+from tests.cluster.components import Cluster
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.pods import Workspace
+from tests.cluster.processes import missing_tools
+
+LOG_LINES_SHOWN = 15
+RUNNING: list[Cluster] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything beside this file needs the real control plane."""
+    for item in items:
+        if here_or_below(item.path):
+            item.add_marker(pytest.mark.control_plane)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show where the logs lie, and the scheduler's last lines, with every failure."""
+    report = yield
+    if report.failed and here_or_below(item.path):
+        for cluster in RUNNING:
+            report.sections.append((f"logs in {cluster.plane.logs}", cluster.log_tail(LOG_LINES_SHOWN)))
+    return report
+
+
+def here_or_below(path: Path) -> bool:
+    """True for a file of this layer."""
+    return Path(__file__).parent in path.parents
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Binaries:
+    """The built control plane; built now if need be."""
+    reason = build.missing_prerequisite() or missing_tools()
+    if reason is not None and os.environ.get("CI", "").lower() == "true":
+        pytest.fail(f"CI must run the control-plane layer: {reason}")
+    if reason is not None:
+        pytest.skip(reason)
+    return build.ensure()
+
+
+@pytest.fixture(scope="module")
+def plane(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A bare control plane, not started."""
+    control_plane = ControlPlane(binaries, tmp_path_factory.mktemp("control-plane"))
+    try:
+        yield control_plane
+    finally:
+        control_plane.stop()
+
+
+@contextmanager
+def running(cluster: Cluster) -> Iterator[Cluster]:
+    """Start a cluster, stop it in the end, and have its logs shown with failures meanwhile."""
+    RUNNING.append(cluster)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        RUNNING.remove(cluster)
+
+
+@pytest.fixture
+def workspace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Workspace]:
+    """A namespace of this test's own in the module's `cluster`."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    space = Workspace(cluster.api, words.removeprefix("test-")[:40].strip("-"))
+    space.create()
+    yield space
+    space.clear()
