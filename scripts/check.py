@@ -6,10 +6,8 @@ import subprocess
 import sys
 import time
 
-C_FILES = [
-    line
-    for line in subprocess.run(["git", "ls-files", "*.c", "*.h"], capture_output=True, text=True, check=True).stdout.split()
-]
+LISTED = subprocess.run(["git", "ls-files", "*.c", "*.h"], capture_output=True, text=True, check=True)
+C_FILES = LISTED.stdout.split()
 
 STEPS: dict[str, list[str]] = {
     "format": ["ruff", "format", "--check", "-q", "."],

@@ -54,7 +54,9 @@ LAYERS = (
 
 def missing(layer: Layer) -> list[str]:
     """What this machine lacks for the layer, as sentences."""
-    lacks = [f"{program} is missing: install {how}" for program, how in layer.needs.items() if not shutil.which(program)]
+    lacks = [
+        f"{program} is missing: install {how}" for program, how in layer.needs.items() if not shutil.which(program)
+    ]
     if layer.needs_root and os.geteuid() != 0:
         lacks.append("needs root for namespaces")
     cache = Path(os.environ.get("HAMI_CACHE", Path.home() / ".cache" / "hami"))

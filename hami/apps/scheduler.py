@@ -1,0 +1,151 @@
+"""`hami scheduler`: the webhook and the extender in one process, wired."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import socket
+from collections.abc import Sequence
+
+import structlog
+import uvloop
+
+from hami import __version__
+from hami.apps import runtime
+from hami.certs.reload import ReloadingContext
+from hami.config import device_config, flags
+from hami.config import scheduler as scheduler_config
+from hami.config.scheduler import SchedulerSettings
+from hami.core import admission, keys
+from hami.core.device_type import Registry
+from hami.core.objects import Node, Pod, node_decoder, pod_decoder
+from hami.kube import paths
+from hami.kube.client import ApiClient
+from hami.kube.events import EventRecorder
+from hami.kube.reflector import EventType, Reflector
+from hami.kube.writer import KubeWriter
+from hami.obs import logs
+from hami.placement.bind import Binder, BindSettings
+from hami.placement.engine import Engine
+from hami.placement.world import World
+from hami.vendors.nvidia.device import Nvidia
+from hami.web import app, card_metrics
+from hami.web.extender import Extender
+from hami.web.server import Listener, serving
+from hami.web.webhook import Webhook
+
+log = structlog.get_logger("hami.scheduler")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs until a signal. Raises HamiError when it cannot start."""
+    settings, ignored = scheduler_config.load(argv, flags.environment())
+    logs.configure(settings.verbosity)
+    config = device_config.read(settings.device_config_file)
+    for flag in ignored:
+        log.warning("flag has no effect", flag=f"--{flag}")
+    for note in config.notes:
+        log.warning("device configuration", note=note)
+    registry: Registry = (Nvidia(config.nvidia),)
+    return uvloop.run(runtime.run_until_signal(Scheduler(settings, registry).run()))
+
+
+class Scheduler:
+    """One scheduler process: what it is made of, and the order in which that starts."""
+
+    def __init__(self, settings: SchedulerSettings, registry: Registry) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._clock = runtime.SystemClock()
+        self.world = World(registry, settings.policies, self._clock, node_label_selector=settings.node_label_selector)
+        self._synced = asyncio.Event()
+        self.listeners: list[Listener] = []
+
+    async def run(self) -> None:
+        """Serves until cancelled; fails when a part fails."""
+        settings = self._settings
+        client = await ApiClient.load(settings.kubeconfig or None, settings.qps, settings.burst, settings.api_timeout_s)
+        tls = None
+        if settings.cert_file and settings.key_file:
+            tls = ReloadingContext(settings.cert_file, settings.key_file)
+        recorder = EventRecorder(client, settings.scheduler_name)
+        nodes, pods = self._reflectors(client)
+        main_app = self._application(KubeWriter(client), recorder)
+        context = tls.context if tls else None
+        self.listeners = [Listener(address, main_app, context) for address in settings.listen]
+        if settings.metrics_listen:
+            metrics_app = card_metrics.app(self.world, {"nodes": nodes.stats, "pods": pods.stats})
+            self.listeners.append(Listener(settings.metrics_listen, metrics_app, None))
+        for listener in self.listeners:
+            log.info("listening", url=listener.url, version=__version__, pid=os.getpid())
+        jobs = [recorder.run(), nodes.run(), pods.run(), self._wait_synced(nodes, pods), self.world.sweep()]
+        if tls and settings.cert_file and settings.key_file:
+            jobs.append(runtime.follow_files(tls, settings.cert_file, settings.key_file))
+        try:
+            async with serving(self.listeners):
+                await runtime.run_together(jobs)
+        finally:
+            await client.close()
+
+    def _application(self, writer: KubeWriter, recorder: EventRecorder) -> app.asgi.App:
+        settings = self._settings
+        binder = Binder(
+            self.world,
+            writer,
+            recorder,
+            self._clock,
+            BindSettings(
+                identity=settings.identity or socket.gethostname(),
+                wait_s=settings.node_lock_retry_timeout_s,
+                token_expiry_s=settings.node_lock_timeout_s,
+            ),
+        )
+        review = functools.partial(
+            admission.review,
+            registry=self._registry,
+            settings=admission.AdmissionSettings(
+                scheduler_name=settings.scheduler_name,
+                force_overwrite_default_scheduler=settings.force_overwrite_default_scheduler,
+                allow_disable_control=settings.allow_disable_control,
+                warn_only=settings.warn_only,
+            ),
+        )
+        extender = Extender(Engine(self.world), binder, self, recorder)
+        return app.build(extender, Webhook(review), self.missing)
+
+    def _reflectors(self, client: ApiClient) -> tuple[Reflector[Node], Reflector[Pod]]:
+        world = self.world
+        nodes = Reflector(client, paths.NODES, node_decoder, world.nodes_replaced, self._on_node)
+        pods = Reflector(client, paths.PODS, pod_decoder, world.pods_replaced, self._on_pod)
+        return nodes, pods
+
+    def _on_node(self, kind: EventType, node: Node) -> None:
+        if kind is EventType.DELETED:
+            self.world.on_node_deleted(node.name)
+        else:
+            self.world.on_node(node)
+
+    def _on_pod(self, kind: EventType, pod: Pod) -> None:
+        if kind is EventType.DELETED:
+            self.world.on_pod_deleted(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+        else:
+            self.world.on_pod(pod)
+
+    async def _wait_synced(self, nodes: Reflector[Node], pods: Reflector[Pod]) -> None:
+        await nodes.ready.wait()
+        await pods.ready.wait()
+        self._synced.set()
+        log.info("synced", nodes=nodes.stats.lists, scheduler=self._settings.scheduler_name)
+
+    def missing(self) -> str:
+        """What readiness waits for; empty when ready."""
+        return "" if self._synced.is_set() else "waiting for the first complete list of nodes and pods"
+
+    async def wait_open(self) -> None:
+        """`web.extender.Gate`: filter and bind wait until the state is complete."""
+        if not self._synced.is_set():
+            await self._synced.wait()
+
+
+__all__ = ["Scheduler", "keys", "main"]
