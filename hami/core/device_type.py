@@ -5,12 +5,12 @@ Everything here is pure: objects and texts in, values and reasons out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from hami.core.model import Device, DeviceRequest, DeviceShare, NodeState, Policies, Selectors, Use
+from hami.core.model import Device, DeviceRequest, DeviceShare, MigPlacement, NodeState, Policies, Selectors, Use
 from hami.core.objects import Container
 from hami.core.reasons import Rejection
 
@@ -32,12 +32,29 @@ class ContainerChange(msgspec.Struct, frozen=True):
     env: tuple[tuple[str, str], ...] = ()
     """Variables to set: name, value. One that has the value already is left alone."""
     runtime_class_name: str = ""
+    drop_env: tuple[str, ...] = ()
+    """Variables to remove, because they would override what the device plugin sets."""
+    warnings: tuple[str, ...] = ()
+    """Sentences for the pod's author."""
+
+
+class MigSlice(msgspec.Struct, frozen=True):
+    """A MIG profile at a place of its card."""
+
+    profile: str
+    placement: MigPlacement
 
 
 class CardPick(msgspec.Struct, frozen=True):
     """Cards chosen for one request of one container, in order: position in `NodeState.devices`, and the share."""
 
     cards: tuple[tuple[int, DeviceShare], ...]
+    slices: tuple[MigSlice | None, ...] = ()
+    """The MIG slice behind each card of `cards`, None for a share; empty if there is no slice at all."""
+
+
+ShareCheck = Callable[[Sequence[DeviceShare]], bool]
+"""Whether the namespace's quota has room for these shares of the container at hand (spec/scheduler 4.6, check 8)."""
 
 
 class DeviceType(Protocol):
@@ -80,6 +97,9 @@ class DeviceType(Protocol):
     def admit(self, container: Container) -> ContainerChange | Refusal:
         """Admission of one container (spec/scheduler 3.2)."""
 
+    def check_env(self, container: Container, *, allow_disable_control: bool) -> Refusal | None:
+        """Refuses variables that would lift the limits of a container that asks for devices."""
+
     def check_annotations(self, annotations: Mapping[str, str]) -> Refusal | None:
         """Refuses selector values that can never match or are malformed."""
 
@@ -89,7 +109,12 @@ class DeviceType(Protocol):
     def selectors(self, annotations: Mapping[str, str]) -> Selectors: ...
 
     def pick(
-        self, state: NodeState, request: DeviceRequest, selectors: Selectors, policies: Policies
+        self,
+        state: NodeState,
+        request: DeviceRequest,
+        selectors: Selectors,
+        policies: Policies,
+        quota: ShareCheck | None = None,
     ) -> CardPick | Rejection:
         """Chooses cards on one node for one request (spec/scheduler 4.5, 4.6); `state.uses` has earlier containers."""
 

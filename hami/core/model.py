@@ -178,3 +178,6 @@ class NodeState(msgspec.Struct, frozen=True):
     uses: tuple[Use, ...]
     cordoned: frozenset[str] = frozenset()
     pair_scores: dict[str, dict[str, int]] = {}
+    mig_taken: dict[str, tuple[MigPlacement, ...]] = {}
+    """Device id -> placements that reservations on a MIG card hold. A MIG card whose used slots exceed its known
+    placements takes nothing new (spec/scheduler 6.3)."""

@@ -1,0 +1,117 @@
+"""A pod's allocation: between annotations and values, and what it takes from each card.
+
+Source: spec/scheduler 2.3 (one segment per container, init containers first), 4.10 (max rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+from hami.core.codec import decode_shares, encode_shares, physical_id
+from hami.core.device_type import Registry
+from hami.core.model import NO_USE, Allocation, Charge, ContainerKind, DeviceShare, Use
+from hami.core.objects import Container, Pod
+
+
+def container_kinds(pod: Pod) -> tuple[ContainerKind, ...]:
+    """The kind of every container in annotation order."""
+    return (
+        *(ContainerKind.SIDECAR if _is_sidecar(container) else ContainerKind.INIT for container in _inits(pod)),
+        *(ContainerKind.APP for _ in pod.spec.containers or ()),
+    )
+
+
+def init_done(pod: Pod) -> bool:
+    """Whether every ordinary init container has ended with exit code 0, so that only the others still hold cards.
+
+    Sidecars do not count: they run for the pod's life (report B32). True for a pod without ordinary init containers.
+    """
+    waited_for = {container.name for container in _inits(pod) if not _is_sidecar(container)}
+    for status in pod.status.init_container_statuses or ():
+        terminated = status.state.terminated if status.state else None
+        if terminated is not None and terminated.exit_code == 0:
+            waited_for.discard(status.name)
+    return not waited_for
+
+
+def read_allocation(annotations: Mapping[str, str], registry: Registry, subject: str) -> Allocation:
+    """What the `…-devices-allocated` annotations of a pod say; empty if there are none. Raises DecodeError."""
+    allocation: Allocation = {}
+    for vendor in registry:
+        text = annotations.get(vendor.allocated_key)
+        if text:
+            shares = decode_shares(text, f"{subject} annotation {vendor.allocated_key}")
+            if any(shares):
+                allocation[vendor.word] = shares
+    return allocation
+
+
+def encode_allocation(allocation: Allocation, registry: Registry) -> dict[str, str]:
+    """Annotations that carry an allocation: for each vendor the plugin's work list and the lasting record."""
+    annotations: dict[str, str] = {}
+    for vendor in registry:
+        if vendor.word in allocation:
+            text = encode_shares(allocation[vendor.word])
+            annotations[vendor.to_allocate_key] = text
+            annotations[vendor.allocated_key] = text
+    return annotations
+
+
+def charge(
+    allocation: Allocation, kinds: Sequence[ContainerKind], registry: Registry, *, init_finished: bool = False
+) -> Charge:
+    """Effective use per card: sidecars + max(app containers, largest init container), for slots, memory and cores.
+
+    With `init_finished` the init containers hold nothing any more. Lists with fewer segments than the pod has
+    containers come from releases that left empty containers out; which container is meant is then unknown and every
+    segment counts as an app container, which never counts too little. Ids are those of the cards (slice suffixes gone).
+    """
+    total: Charge = {}
+    uses_by_word = {vendor.word: vendor.use_of for vendor in registry}
+    for word, containers in allocation.items():
+        use_of = uses_by_word.get(word, _plain_use)
+        uses = [_by_card((physical_id(share.device_id), use_of(share)) for share in shares) for shares in containers]
+        for card, use in _effective(uses, kinds, init_finished=init_finished).items():
+            total[card] = total.get(card, NO_USE).plus(use)
+    return total
+
+
+def _inits(pod: Pod) -> tuple[Container, ...]:
+    return pod.spec.init_containers or ()
+
+
+def _is_sidecar(container: Container) -> bool:
+    return container.restart_policy == "Always"
+
+
+def _plain_use(share: DeviceShare) -> Use:
+    return Use(1, share.memory_mib, share.core_percent)
+
+
+def _by_card(uses: Iterable[tuple[str, Use]]) -> Charge:
+    total: Charge = {}
+    for card, use in uses:
+        total[card] = total.get(card, NO_USE).plus(use)
+    return total
+
+
+def _effective(uses: Sequence[Charge], kinds: Sequence[ContainerKind], *, init_finished: bool) -> Charge:
+    known = len(uses) >= len(kinds)
+    of_kind: dict[ContainerKind, list[Charge]] = {kind: [] for kind in ContainerKind}
+    for position, use in enumerate(uses):
+        of_kind[kinds[position] if known and position < len(kinds) else ContainerKind.APP].append(use)
+    apps = _by_card(chain.from_iterable(use.items() for use in of_kind[ContainerKind.APP]))
+    if not init_finished:
+        for init in of_kind[ContainerKind.INIT]:
+            for card, peak in init.items():
+                apps[card] = _larger(apps.get(card, NO_USE), peak)
+    return _by_card(chain(apps.items(), *(use.items() for use in of_kind[ContainerKind.SIDECAR])))
+
+
+def _larger(left: Use, right: Use) -> Use:
+    return Use(
+        max(left.slots, right.slots),
+        max(left.memory_mib, right.memory_mib),
+        max(left.core_percent, right.core_percent),
+    )
