@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field
 
 from hami.core.errors import ConfigError
 from hami.core.model import INT32_MAX
-from hami.vendors.nvidia.config import MigProfileAllowlist, NvidiaConfig
+from hami.vendors.nvidia.config import MigAllowlistEntry, NvidiaConfig
 
 OTHER_VENDORS: Final = frozenset(
     {
@@ -46,8 +46,13 @@ ResourceName = Annotated[
 ]
 
 
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
 class _Strict(pydantic.BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=lambda name: _camel(name))
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=_camel)
 
 
 class _MigAllowlist(_Strict):
@@ -122,7 +127,7 @@ def _nvidia(section: dict[str, Any], source: str) -> NvidiaConfig:
         raise ConfigError(f"{source}: " + "; ".join(_problem("nvidia", item) for item in error.errors())) from error
     values = model.model_dump(exclude={"mig_profile_allowlist"})
     allowlist = tuple(
-        MigProfileAllowlist(tuple(item.models), tuple(item.profiles)) for item in model.mig_profile_allowlist
+        MigAllowlistEntry(tuple(item.models), tuple(item.profiles)) for item in model.mig_profile_allowlist
     )
     return NvidiaConfig(**values, mig_profile_allowlist=allowlist)
 
@@ -142,8 +147,3 @@ def _alias(name: str, field: pydantic.fields.FieldInfo) -> str:
 def _near(key: str, known: set[str]) -> str:
     near = difflib.get_close_matches(key, known, 1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(word.capitalize() for word in rest)
