@@ -74,7 +74,7 @@ def _card(rng: Random, uuid: str, index: int) -> Object:
         card |= {"mode": "mig", "count": 7, "devcore": 100, "devmem": 81920, "type": MODELS[0][0]}
         if rng.random() < 0.9:
             card["migProfiles"] = [_profile(*profile) for profile in MIG_PROFILES]
-    if rng.random() < 0.03:
+    elif rng.random() < 0.03:
         card[rng.choice(("count", "devmem"))] = 0
     return card
 
