@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.api import ApiError
+from tests.cluster.api import ApiError, Object
 from tests.cluster.controlplane import MANIFESTS, SCHEDULER_NAME, ControlPlane
 from tests.cluster.pki import Pair
+from tests.cluster.pods import allocation
 from tests.cluster.processes import Process, wait_until
 from tests.tools.proxy import FaultProxy
 
@@ -25,6 +26,15 @@ REGISTER = "hami.io/node-nvidia-register"
 COUNT_RESOURCE = "nvidia.com/gpu"
 SCHEDULER_READY_S = 30
 NODE_READY_S = 60
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ContainerLimits:
+    """Cards and limits of one container: MiB for each card, cores as the percentage of the first."""
+
+    cards: tuple[str, ...]
+    memory_mib: tuple[int, ...]
+    cores: int
 
 
 class HamiScheduler:
@@ -102,6 +112,11 @@ class GpuNode:
         """The kubelet's device-plugins folder (stand-in for /var/lib/kubelet/device-plugins)."""
         return self.folder / "device-plugins"
 
+    def allocations(self) -> list[dict[str, Any]]:
+        """Answers of Allocate that the kubelet recorded: pod_uid, container, envs."""
+        record = self.folder / "allocations.jsonl"
+        return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+
 
 class Cluster:
     """A control plane with our scheduler and GPU nodes: what a cluster administrator would have installed."""
@@ -174,6 +189,28 @@ class Cluster:
         shares = int(status.get("allocatable", {}).get(COUNT_RESOURCE, "0"))
         registered = bool((found["metadata"].get("annotations") or {}).get(REGISTER))
         return ready and not found["spec"].get("taints") and shares > 0 and registered
+
+    def granted_limits(self, pod: Object) -> dict[str, ContainerLimits]:
+        """What the scheduler wrote for each container that holds a share, by container name."""
+        names = [one["name"] for kind in ("initContainers", "containers") for one in pod["spec"].get(kind) or []]
+        granted = {}
+        for name, devices in zip(names, allocation(pod), strict=True):
+            if devices:
+                memory = tuple(one.memory_mib for one in devices)
+                granted[name] = ContainerLimits(tuple(one.uuid for one in devices), memory, devices[0].cores)
+        return granted
+
+    def given_limits(self, pod: Object) -> dict[str, ContainerLimits]:
+        """What the device plugin answered for each container, as the kubelet of the pod's node recorded it."""
+        given = {}
+        for record in self.nodes[pod["spec"]["nodeName"]].allocations():
+            if record["pod_uid"] == pod["metadata"]["uid"]:
+                envs = record["envs"]
+                cards = tuple(envs["NVIDIA_VISIBLE_DEVICES"].split(","))
+                limits = [envs[f"CUDA_DEVICE_MEMORY_LIMIT_{index}"] for index in range(len(cards))]
+                memory = tuple(int(limit.removesuffix("m")) for limit in limits)
+                given[record["container"]] = ContainerLimits(cards, memory, int(envs["CUDA_DEVICE_SM_LIMIT"]))
+        return given
 
     def plugin_process(self, node: GpuNode, kubeconfig: Path) -> Process:
         """The device plugin of a node with another kubeconfig (one that leads through a fault proxy)."""
