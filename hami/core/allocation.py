@@ -5,12 +5,12 @@ Source: spec/scheduler 2.3 (one segment per container, init containers first), 4
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
 from hami.core.codec import decode_shares, encode_shares, physical_id
 from hami.core.device_type import Registry
-from hami.core.model import NO_USE, Allocation, Charge, ContainerKind, DeviceShare, Use
+from hami.core.model import NO_USE, Allocation, Charge, ContainerKind, ContainerShares, DeviceShare, Use, VendorShares
 from hami.core.objects import Container, Pod
 
 
@@ -47,7 +47,7 @@ def read_allocation(annotations: Mapping[str, str], registry: Registry, subject:
     return allocation
 
 
-def encode_allocation(allocation: Allocation, registry: Registry) -> dict[str, str]:
+def encode_allocation(allocation: Mapping[str, VendorShares], registry: Registry) -> dict[str, str]:
     """Annotations that carry an allocation: for each vendor the plugin's work list and the lasting record."""
     annotations: dict[str, str] = {}
     for vendor in registry:
@@ -59,7 +59,11 @@ def encode_allocation(allocation: Allocation, registry: Registry) -> dict[str, s
 
 
 def charge(
-    allocation: Allocation, kinds: Sequence[ContainerKind], registry: Registry, *, init_finished: bool = False
+    allocation: Mapping[str, VendorShares],
+    kinds: Sequence[ContainerKind],
+    registry: Registry,
+    *,
+    init_finished: bool = False,
 ) -> Charge:
     """Effective use per card: sidecars + max(app containers, largest init container), for slots, memory and cores.
 
@@ -71,10 +75,29 @@ def charge(
     uses_by_word = {vendor.word: vendor.use_of for vendor in registry}
     for word, containers in allocation.items():
         use_of = uses_by_word.get(word, _plain_use)
-        uses = [_by_card((physical_id(share.device_id), use_of(share)) for share in shares) for shares in containers]
-        for card, use in _effective(uses, kinds, init_finished=init_finished).items():
+        uses = [uses_by_card(shares, use_of) for shares in containers]
+        for card, use in effective_use(uses, kinds, init_finished=init_finished).items():
             total[card] = total.get(card, NO_USE).plus(use)
     return total
+
+
+def uses_by_card(shares: ContainerShares, use_of: Callable[[DeviceShare], Use]) -> Charge:
+    """What one container takes from each card."""
+    return _by_card((physical_id(share.device_id), use_of(share)) for share in shares)
+
+
+def effective_use(uses: Sequence[Charge], kinds: Sequence[ContainerKind], *, init_finished: bool = False) -> Charge:
+    """The max rule over containers in annotation order; see `charge`."""
+    known = len(uses) >= len(kinds)
+    of_kind: dict[ContainerKind, list[Charge]] = {kind: [] for kind in ContainerKind}
+    for position, use in enumerate(uses):
+        of_kind[kinds[position] if known and position < len(kinds) else ContainerKind.APP].append(use)
+    effective = _by_card(chain.from_iterable(use.items() for use in of_kind[ContainerKind.APP]))
+    if not init_finished:
+        for init in of_kind[ContainerKind.INIT]:
+            for card, peak in init.items():
+                effective[card] = _larger(effective.get(card, NO_USE), peak)
+    return _by_card(chain(effective.items(), *(use.items() for use in of_kind[ContainerKind.SIDECAR])))
 
 
 def _inits(pod: Pod) -> tuple[Container, ...]:
@@ -94,19 +117,6 @@ def _by_card(uses: Iterable[tuple[str, Use]]) -> Charge:
     for card, use in uses:
         total[card] = total.get(card, NO_USE).plus(use)
     return total
-
-
-def _effective(uses: Sequence[Charge], kinds: Sequence[ContainerKind], *, init_finished: bool) -> Charge:
-    known = len(uses) >= len(kinds)
-    of_kind: dict[ContainerKind, list[Charge]] = {kind: [] for kind in ContainerKind}
-    for position, use in enumerate(uses):
-        of_kind[kinds[position] if known and position < len(kinds) else ContainerKind.APP].append(use)
-    apps = _by_card(chain.from_iterable(use.items() for use in of_kind[ContainerKind.APP]))
-    if not init_finished:
-        for init in of_kind[ContainerKind.INIT]:
-            for card, peak in init.items():
-                apps[card] = _larger(apps.get(card, NO_USE), peak)
-    return _by_card(chain(apps.items(), *(use.items() for use in of_kind[ContainerKind.SIDECAR])))
 
 
 def _larger(left: Use, right: Use) -> Use:

@@ -21,6 +21,10 @@ class MigPlacement(msgspec.Struct, frozen=True):
     start: int
     size: int
 
+    def overlaps(self, other: MigPlacement) -> bool:
+        """Whether both hold a memory slice in common."""
+        return self.start < other.start + other.size and other.start < self.start + self.size
+
 
 class MigProfile(msgspec.Struct, frozen=True):
     """One MIG profile that a card allows, as its plugin registered it (spec/scheduler 2.5)."""
@@ -78,6 +82,9 @@ class Use(msgspec.Struct, frozen=True):
 
     def plus(self, other: Use) -> Use:
         return Use(self.slots + other.slots, self.memory_mib + other.memory_mib, self.core_percent + other.core_percent)
+
+    def __add__(self, other: Use) -> Use:
+        return self.plus(other)
 
     def minus(self, other: Use) -> Use:
         return Use(self.slots - other.slots, self.memory_mib - other.memory_mib, self.core_percent - other.core_percent)

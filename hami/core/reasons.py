@@ -6,6 +6,7 @@ Codes are upstream's (spec/contract 3.5, spec/scheduler 4.7); new ones may be ad
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 import msgspec
 
@@ -47,3 +48,10 @@ class Rejection(msgspec.Struct, frozen=True):
     text: str
     counts: tuple[tuple[Reason, int], ...] = ()
     candidates: int = 0
+
+
+def rejection(counts: Mapping[Reason, int], candidates: int) -> Rejection:
+    """A Rejection with upstream's text: `<refused>/<candidates> <code>` for each code, sorted (spec/scheduler 4.7)."""
+    refused = sorted((str(count) + f"/{candidates} {code}", code, count) for code, count in counts.items() if count)
+    text = ", ".join(words for words, _, _ in refused)
+    return Rejection(text, tuple((code, count) for _, code, count in refused), candidates)

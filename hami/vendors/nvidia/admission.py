@@ -1,0 +1,134 @@
+"""Admission of one container and of NVIDIA's pod annotations (spec/scheduler 3.2, reports B08 to B22)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from hami.core.codec import parse_bool
+from hami.core.device_type import ContainerChange, Refusal
+from hami.core.objects import Container, EnvVar
+from hami.vendors.nvidia.config import NvidiaConfig
+from hami.vendors.nvidia.names import (
+    ENV_CORE_POLICY,
+    ENV_DISABLE_CONTROL,
+    ENV_MEMORY_LIMIT,
+    ENV_PRELOAD,
+    ENV_SHARED_CACHE,
+    ENV_SM_LIMIT,
+    ENV_TASK_PRIORITY,
+    ENV_VISIBLE_DEVICES,
+    MODES,
+    NUMA_BIND,
+    VGPU_MODE,
+)
+from hami.vendors.nvidia.requests import (
+    WHOLE_CARD_PERCENT,
+    read_cores,
+    read_count,
+    read_memory_mib,
+    read_percentage,
+    read_priority,
+    resource,
+)
+
+_DEFAULT_POLICY: Final = "default"
+_NO_DEVICES: Final = "none"
+_LIFTING_PREFIXES: Final = (ENV_MEMORY_LIMIT, ENV_SM_LIMIT)
+_LIFTING_NAMES: Final = (ENV_PRELOAD, ENV_SHARED_CACHE)
+
+
+def admit(container: Container, config: NvidiaConfig) -> ContainerChange | Refusal:
+    """Rules 1 to 7 of spec/scheduler 3.2 for one container, after every number in it was checked.
+
+    Differences on purpose: resources count in limits and in requests; a count of 0 asks for nothing (report B22);
+    GPU_CORE_UTILIZATION_POLICY goes only into containers that ask for cards; a user's NVIDIA_VISIBLE_DEVICES is
+    removed from those, because it would override what the device plugin sets.
+    """
+    for read in (read_percentage, read_count, read_memory_mib, read_cores, read_priority):
+        value = read(container, config)
+        if isinstance(value, Refusal):
+            return value
+    priority = resource(container, config.resource_priority_name)
+    env: tuple[tuple[str, str], ...] = ()
+    if priority is not None:
+        env = ((ENV_TASK_PRIORITY, str(read_priority(container, config))),)
+    limits = _limits(container, config)
+    if isinstance(limits, Refusal):
+        return limits
+    if limits is None:
+        hide = ((ENV_VISIBLE_DEVICES, _NO_DEVICES),) if config.overwrite_env else ()
+        return ContainerChange(found=False, env=env + hide)
+    if config.gpu_core_policy not in ("", _DEFAULT_POLICY):
+        env += ((ENV_CORE_POLICY, config.gpu_core_policy),)
+    sets_visible = any(variable.name == ENV_VISIBLE_DEVICES for variable in container.env or ())
+    removed = f"container {container.name}: {ENV_VISIBLE_DEVICES} is removed, the device plugin sets it"
+    return ContainerChange(
+        found=True,
+        limits=limits,
+        env=env,
+        runtime_class_name=config.runtime_class_name,
+        drop_env=(ENV_VISIBLE_DEVICES,) if sets_visible else (),
+        warnings=(removed,) if sets_visible else (),
+    )
+
+
+def check_env(container: Container, *, allow_disable_control: bool) -> Refusal | None:
+    """Refuses variables that would lift limits: their own limits, preloading, another region file, the opt-out."""
+    for variable in container.env or ():
+        if _lifts_limits(variable, allow_disable_control=allow_disable_control):
+            problem = "which would lift the limits of its devices: remove it"
+            return Refusal(f"container {container.name} sets {variable.name}, {problem}")
+    return None
+
+
+def check_annotations(annotations: Mapping[str, str]) -> Refusal | None:
+    """Refuses a NUMA flag that is no boolean and a mode list that names no mode."""
+    numa = annotations.get(NUMA_BIND, "").strip()
+    if numa and parse_bool(numa) is None:
+        return Refusal(f"invalid {NUMA_BIND} value '{numa}': must be true or false")
+    modes = annotations.get(VGPU_MODE, "").strip()
+    if modes and not any(mode in modes for mode in MODES):
+        return Refusal(f"invalid {VGPU_MODE} value '{modes}': must contain one of {', '.join(MODES)}")
+    return None
+
+
+def _limits(container: Container, config: NvidiaConfig) -> tuple[tuple[str, str], ...] | Refusal | None:
+    """Resources to add; None if the container asks for no card."""
+    added: list[tuple[str, str]] = []
+    written = resource(container, config.resource_count_name)
+    if written is None:
+        wish = _wish_without_count(container, config)
+        if not wish:
+            return None
+        if config.default_gpu_num <= 0:
+            name = config.resource_count_name
+            return Refusal(f"container {container.name} asks for {wish} without {name}: add {name}")
+        added.append((config.resource_count_name, str(config.default_gpu_num)))
+    elif read_count(container, config) == 0:
+        return None
+    if resource(container, config.resource_core_name) is None and _whole_memory(container, config):
+        added.append((config.resource_core_name, str(WHOLE_CARD_PERCENT)))
+    return tuple(added)
+
+
+def _wish_without_count(container: Container, config: NvidiaConfig) -> str:
+    names = (config.resource_core_name, config.resource_memory_name, config.resource_memory_percentage_name)
+    return next((name for name in names if resource(container, name) is not None), "")
+
+
+def _whole_memory(container: Container, config: NvidiaConfig) -> bool:
+    """Default exclusive cores: the whole memory of a card is asked for (spec/scheduler 3.2, no. 5)."""
+    percent = read_percentage(container, config)
+    if percent is not None:
+        return percent == WHOLE_CARD_PERCENT
+    return resource(container, config.resource_memory_name) is None
+
+
+def _lifts_limits(variable: EnvVar, *, allow_disable_control: bool) -> bool:
+    if variable.name in _LIFTING_NAMES or variable.name.startswith(_LIFTING_PREFIXES):
+        return True
+    if variable.name != ENV_DISABLE_CONTROL or allow_disable_control:
+        return False
+    # A value from elsewhere cannot be read here and may be true.
+    return variable.value_from is not None or parse_bool(variable.value) is True
