@@ -13,9 +13,18 @@ import structlog
 
 DECISIONS: Final = 3
 
+_verbosity = DECISIONS
+
+
+def wants(level: int) -> bool:
+    """Whether this verbosity is shown; hot paths ask before they build a log line."""
+    return _verbosity >= level
+
 
 def configure(verbosity: int, *, colour: bool | None = None) -> None:
     """Sets the process's logs up: readable on a terminal, one JSON object a line otherwise."""
+    global _verbosity
+    _verbosity = verbosity
     level = logging.INFO if verbosity < 5 else logging.DEBUG
     terminal = sys.stderr.isatty() if colour is None else colour
     renderer: structlog.typing.Processor

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from hami.core.objects import Node, Pod
-from hami.obs import metrics
+from hami.obs import logs, metrics
 from hami.placement.engine import FilterAnswer, NodeNames
 from hami.web import asgi, wire
 
@@ -25,7 +25,7 @@ log = structlog.get_logger("hami.web.extender")
 class Filters(Protocol):
     """What `/filter` asks of placement."""
 
-    def filter(self, pod: Pod, names: NodeNames) -> FilterAnswer: ...
+    async def filter_sliced(self, pod: Pod, names: NodeNames) -> FilterAnswer: ...
 
     def simulate(self, pod: Pod, nodes: list[Node], *, all_feasible: bool = False) -> FilterAnswer: ...
 
@@ -89,14 +89,15 @@ class Extender:
         if args.nodes != b"null":
             return self._simulate(args.pod, args.nodes, all_feasible=b"all=true" in scope.get("query_string", b""))
         await self._gate.wait_open()
-        if args.node_names == b"null":
-            answer = self._filters.filter(args.pod, NodeNames(b"[]"))
-            if answer.passthrough:
-                return wire.filter_result(None)
-            return wire.filter_result(None, error="extender args missing node names: send NodeNames or Nodes")
-        answer = self._filters.filter(args.pod, NodeNames(args.node_names))
+        names = NodeNames(args.node_names if args.node_names != b"null" else b"[]")
+        try:
+            answer = await self._filters.filter_sliced(args.pod, names)
+        except msgspec.DecodeError as error:
+            return wire.filter_result(None, error=f"extender args hold no list of node names: {error}")
         if answer.passthrough:
             return wire.filter_result(args.node_names)
+        if args.node_names == b"null":
+            return wire.filter_result(None, error="extender args missing node names: send NodeNames or Nodes")
         for warning, reason, message in answer.events:
             self._events.pod_event(args.pod, warning=warning, reason=reason, message=message)
         self._log(args.pod, answer)
@@ -126,6 +127,8 @@ class Extender:
     @staticmethod
     def _log(pod: Pod, answer: FilterAnswer) -> None:
         metrics.filters.labels("error" if answer.error else "fit" if answer.node else "unfit").inc()
+        if not logs.wants(logs.DECISIONS):
+            return
         log.info(
             "filtered",
             pod=pod.key,

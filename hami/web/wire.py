@@ -7,6 +7,7 @@ spellings that callers use, and answer with capitals (spec/scheduler 1.3, 1.4).
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -57,8 +58,8 @@ class BindArgs(msgspec.Struct, frozen=True):
 class _FilterResult(msgspec.Struct):
     Nodes: msgspec.Raw | None
     NodeNames: list[str] | msgspec.Raw | None
-    FailedNodes: dict[str, str] | None
-    FailedAndUnresolvableNodes: dict[str, str] | None
+    FailedNodes: Mapping[str, str] | None
+    FailedAndUnresolvableNodes: Mapping[str, str] | None
     Error: str
 
 
@@ -96,8 +97,8 @@ def decode_bind(body: bytes) -> BindArgs:
 
 def filter_result(
     node_names: list[str] | bytes | None,
-    failed: dict[str, str] | None = None,
-    unresolvable: dict[str, str] | None = None,
+    failed: Mapping[str, str] | None = None,
+    unresolvable: Mapping[str, str] | None = None,
     error: str = "",
     nodes: bytes | None = None,
 ) -> bytes:

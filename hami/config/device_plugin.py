@@ -1,0 +1,176 @@
+"""Settings of `hami device-plugin`. Flags and variables are upstream's where it has them (spec/node 1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hami.config import flags
+from hami.config.flags import Flag
+from hami.config.scheduler import KLOG
+from hami.core.errors import ConfigError
+from hami.web.server import Address, parse_address
+
+STRATEGIES: Final = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
+
+
+class DevicePluginSettings(msgspec.Struct, frozen=True):
+    """Everything that `hami device-plugin` is told."""
+
+    kubeconfig: str
+    node_name: str
+    device_config_file: Path
+    node_config_file: Path | None
+    kubelet_dir: Path
+    hook_path: Path
+    cdi_root: Path
+    lock_dir: Path
+    nvml: str
+    device_list_strategies: tuple[str, ...]
+    device_id_strategy: str
+    pass_device_specs: bool
+    cdi_annotation_prefix: str
+    driver_root: str
+    heartbeat: str
+    register_format: str
+    topology_score: bool
+    ops_listen: Address | None
+    fail_on_init_error: bool
+    verbosity: int
+
+
+def _strategies(text: str) -> tuple[str, ...]:
+    return tuple(flags.choice(*STRATEGIES)(item.strip()) for item in text.split(",") if item.strip())
+
+
+FLAGS: Final = (
+    Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
+    Flag("node-name", "name of this node's Node object", "", env="NODE_NAME", metavar="NAME"),
+    Flag(
+        "device-config-file",
+        "device-config.yaml, shared with the scheduler",
+        "",
+        env="CONFIG_FILE",
+        aliases=("config-file",),
+        metavar="FILE",
+    ),
+    Flag("node-config-file", "config.json with per-node values; empty: none", "", metavar="FILE"),
+    Flag("kubelet-dir", "kubelet's device-plugins folder", "/var/lib/kubelet/device-plugins", metavar="DIR"),
+    Flag(
+        "hook-path",
+        "host folder whose vgpu/ holds the shim and container folders",
+        "/usr/local",
+        env="HOOK_PATH",
+        metavar="DIR",
+    ),
+    Flag("cdi-root", "folder of CDI specifications", "/var/run/cdi", metavar="DIR"),
+    Flag("lock-dir", "host folder of the lock that all containers share", "/tmp/vgpulock", metavar="DIR"),  # noqa: S108 - upstream's wire path
+    Flag("nvml", "real, or sim:PROFILE for a machine without GPUs", "real", metavar="SOURCE"),
+    Flag(
+        "device-list-strategy",
+        "how a container learns its cards, comma separated: " + ", ".join(STRATEGIES),
+        ("envvar",),
+        _strategies,
+        env="DEVICE_LIST_STRATEGY",
+        repeatable=True,
+    ),
+    Flag("device-id-strategy", "uuid or index", "uuid", flags.choice("uuid", "index"), env="DEVICE_ID_STRATEGY"),
+    Flag(
+        "pass-device-specs",
+        "return device nodes from Allocate",
+        False,
+        flags.boolean,
+        env="PASS_DEVICE_SPECS",
+        switch=True,
+    ),
+    Flag("cdi-annotation-prefix", "prefix of CDI annotation keys", "cdi.k8s.io/", env="CDI_ANNOTATION_PREFIX"),
+    Flag("nvidia-driver-root", "host folder of the driver", "/", env="NVIDIA_DRIVER_ROOT", metavar="DIR"),
+    Flag(
+        "heartbeat",
+        "write the node's proof of life every 30 s, or only what changed",
+        "always",
+        flags.choice("always", "on-change"),
+    ),
+    Flag(
+        "register-format",
+        "form of the register annotation, for older schedulers",
+        "json",
+        flags.choice("json", "csv9", "csv7"),
+    ),
+    Flag(
+        "topology-score", "publish pair scores of cards", False, flags.boolean, env="ENABLE_TOPOLOGY_SCORE", switch=True
+    ),
+    Flag("metrics-bind-address", "listener of /metrics and /healthz; empty: none", "", metavar="ADDRESS"),
+    Flag(
+        "fail-on-init-error",
+        "end when NVML does not start; false: wait for it",
+        True,
+        flags.boolean,
+        env="FAIL_ON_INIT_ERROR",
+        switch=True,
+    ),
+    flags.VERBOSITY,
+)
+
+IGNORED: Final = (
+    *KLOG,
+    "mig-strategy",
+    "dev-root",
+    "nvidia-dev-root",
+    "gdrcopy-enabled",
+    "gds-enabled",
+    "mofed-enabled",
+    "nvidia-cdi-hook-path",
+    "nvidia-ctk-path",
+    "driver-root-ctr-path",
+    "container-driver-root",
+    "device-discovery-strategy",
+    "imex-channel-ids",
+    "imex-required",
+    "device-split-count",
+    "device-memory-scaling",
+    "device-cores-scaling",
+    "disable-core-limit",
+    "resource-name",
+    "kubelet-socket",
+)
+"""Flags of upstream that have no effect here; each one given is named in a log line at start."""
+
+
+def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[DevicePluginSettings, list[str]]:
+    """Settings and the ignored flags that were given. Raises ConfigError."""
+    values, ignored = flags.parse(
+        "hami device-plugin", "Kubelet device plugin of a GPU node.", FLAGS, argv, environment, ignored=IGNORED
+    )
+    for name, what in (("node_name", "name of this node"), ("device_config_file", "path of device-config.yaml")):
+        if not values[name]:
+            raise ConfigError(f"--{name.replace('_', '-')} is required: the {what}")
+    ops = values["metrics_bind_address"]
+    listed = values["device_list_strategy"]
+    strategies = tuple(word for item in listed for word in (item if isinstance(item, tuple) else (item,)))
+    settings = DevicePluginSettings(
+        kubeconfig=values["kubeconfig"],
+        node_name=values["node_name"],
+        device_config_file=Path(values["device_config_file"]),
+        node_config_file=Path(values["node_config_file"]) if values["node_config_file"] else None,
+        kubelet_dir=Path(values["kubelet_dir"]),
+        hook_path=Path(values["hook_path"]),
+        cdi_root=Path(values["cdi_root"]),
+        lock_dir=Path(values["lock_dir"]),
+        nvml=values["nvml"],
+        device_list_strategies=strategies or ("envvar",),
+        device_id_strategy=values["device_id_strategy"],
+        pass_device_specs=values["pass_device_specs"],
+        cdi_annotation_prefix=values["cdi_annotation_prefix"],
+        driver_root=values["nvidia_driver_root"],
+        heartbeat=values["heartbeat"],
+        register_format=values["register_format"],
+        topology_score=values["topology_score"],
+        ops_listen=parse_address(ops, default_https=False, flag="metrics-bind-address") if ops else None,
+        fail_on_init_error=values["fail_on_init_error"],
+        verbosity=values["v"],
+    )
+    return settings, ignored

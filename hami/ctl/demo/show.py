@@ -1,0 +1,87 @@
+"""Prints the tour: progress, the table node → card → pod, and pods' stories. Colour on a terminal, plain otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hami.ctl.demo.report import NodeReport, PodReport
+from hami.ctl.demo.tour import Ending
+
+
+class Screen:
+    """Where the demo speaks. Quiet on stdout while `--json` is asked for: then progress goes to stderr."""
+
+    def __init__(self, *, progress_to_stderr: bool) -> None:
+        self.console = Console(highlight=False, soft_wrap=True, stderr=progress_to_stderr)
+
+    def step(self, text: str, seconds: float | None = None) -> None:
+        """One line of progress."""
+        took = f" ({seconds:.1f} s)" if seconds is not None else ""
+        self.console.print(Text("· ", style="dim") + Text(text + took))
+
+    def pod(self, name: str, shows: str, ending: Ending, node: str, ok: bool) -> None:
+        """One pod of the tour and how it ended."""
+        mark, style = ("✓", "green") if ok else ("✗", "bold red")
+        where = f" on {node}" if node else ""
+        self.console.print(Text.assemble((mark, style), f" {name:<17}{ending.value:<8}{where:<13} {shows}"))
+
+    def problem(self, text: str) -> None:
+        """Something is not as the tour says."""
+        self.console.print(Text(f"  {text}", style="bold red"))
+
+    def cards(self, nodes: Sequence[NodeReport]) -> None:
+        """The table node → card → pod → MiB and cores."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in ("NODE", "CARD", "TYPE", "POD"):
+            table.add_column(column, no_wrap=True)
+        for column in ("MiB", "CORES %"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for node in nodes:
+            used = [card for card in node.cards if card.shares]
+            idle = len(node.cards) - len(used)
+            first = node.name
+            for card in used:
+                label = f"{card.index}"
+                for share in card.shares:
+                    table.add_row(
+                        first,
+                        label,
+                        card.type if label else "",
+                        share.pod,
+                        f"{share.memory_mib:,}",
+                        str(share.core_percent),
+                    )
+                    first, label = "", ""
+                memory = sum(share.memory_mib for share in card.shares)
+                cores = sum(share.core_percent for share in card.shares)
+                total = f"{memory:,} of {card.memory_mib:,}"
+                table.add_row(
+                    "",
+                    "",
+                    "",
+                    Text("together", style="dim"),
+                    Text(total, style="dim"),
+                    Text(f"{cores} of {card.core_percent}", style="dim"),
+                )
+            if idle:
+                table.add_row(first, "", "", Text(f"{idle} idle", style="dim"), "", "")
+        self.console.print(table)
+
+    def story(self, pod: PodReport) -> None:
+        """A pod as `kubectl describe` would tell it, shortened to what matters here."""
+        lines = [("Name:", pod.name), ("Node:", pod.node or "<none>"), ("Status:", pod.phase)]
+        lines += [("Card:", f"{card}  {memory} MiB  {cores} % cores") for card, memory, cores in pod.cards]
+        for label, value in lines:
+            self.console.print(Text(f"{label:<14}", style="bold") + Text(value))
+        self.console.print(Text("Events:", style="bold"))
+        for event in pod.events:
+            style = "yellow" if event.type == "Warning" else ""
+            self.console.print(
+                Text(f"  {event.type:<8} {event.reason:<18} {event.source:<17} {event.message}", style=style)
+            )
+        self.console.print()
