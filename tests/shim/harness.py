@@ -1,0 +1,300 @@
+"""Builds the stand-in driver, the test programs and the shim, and describes a container to run them in.
+
+Everything is built once per content: the result's folder is named by a hash of all sources. `HAMI_CACHE` says where;
+without it the temp directory is used. Nothing here needs a GPU, a driver or a CUDA toolkit (issue 9).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).resolve().parent
+SHIM_SOURCES = HERE.parents[1] / "hami" / "shim"
+CUDA_VERSIONS = {"11.8": 11080, "12.4": 12040, "12.9": 12090, "13.5": 13050}
+VERSIONED = ("12.9", "13.5")  # these give their symbols an ELF version, so that dlvsym finds them
+MIB = 1024 * 1024
+_CFLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden")
+_SHARED_PARTS = ("config.c", "book.c", "fault.c")  # in both stand-in libraries
+_NOT_IN_DRIVER = (*_SHARED_PARTS, "nvml.c", "resolve.c")  # resolve.c is built once a CUDA version
+_ROUTE_PARTS = ("symbols.c", "find.c", "routes.c")  # no programs of their own
+_TO_LINK = "link"  # the newest driver without ELF versions: what programs are linked to
+_SHARED_HEADERS = ("cuda_min.h", "nvml_min.h")
+
+
+class BuildError(Exception):
+    """A compiler or meson said no; the message carries its output."""
+
+
+def compiler() -> str | None:
+    """The C compiler, or None where there is none."""
+    return shutil.which("cc") or shutil.which("gcc")
+
+
+def _cache_root() -> Path:
+    root = os.environ.get("HAMI_CACHE") or str(Path(tempfile.gettempdir()) / f"hami-cache-{os.getuid()}")
+    path = Path(root) / "shim-tests"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+
+
+def _content_hash(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(str(path.name).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _call(command: Sequence[str], cwd: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildError(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
+
+
+@contextmanager
+def _built_once(name: str) -> Iterator[tuple[Path, bool]]:
+    """The folder for a content, and whether it still has to be filled; workers of one machine wait for each other."""
+    root = _cache_root()
+    target = root / name
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (target / "done").exists():
+            yield target, False
+            return
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        yield target, True
+        (target / "done").touch()
+
+
+def exports() -> list[tuple[str, str, int, bool]]:
+    """(name asked of cuGetProcAddress, symbol, first CUDA version, per-thread stream) of the stand-in driver."""
+    text = (HERE / "fake" / "exports.def").read_text()
+    rows = re.findall(r"^EXPORT\((\w+), (\w+), (\d+), (\d)\)$", text, re.MULTILINE)
+    return [(base, symbol, int(since), per_thread == "1") for base, symbol, since, per_thread in rows]
+
+
+def _version_script(version: int, node: str) -> str:
+    names = [symbol for _, symbol, since, _ in exports() if since <= version]
+    names += ["fakeCardUsed", "fakeCardUsedByMe", "fakeCallsOf", "fakeLaunches"]
+    return node + " { global: " + " ".join(f"{name};" for name in names) + " local: *; };\n"
+
+
+def _includes() -> list[str]:
+    return [f"-I{SHIM_SOURCES / 'include'}", f"-I{HERE / 'fake'}", f"-I{HERE / 'programs'}"]
+
+
+def _compile(cc: str, source: Path, out: Path, *extra: str) -> Path:
+    target = out / f"{source.parent.name}-{source.stem}{'-'.join(extra).replace('=', '')}.o"
+    _call([cc, *_CFLAGS, *extra, *_includes(), "-c", str(source), "-o", str(target)])
+    return target
+
+
+def _link_drivers(cc: str, out: Path, shared: list[Path]) -> None:
+    sources = sorted((HERE / "fake").glob("*.c"))
+    parts = [_compile(cc, source, out) for source in sources if source.name not in _NOT_IN_DRIVER]
+    nvml = _compile(cc, HERE / "fake" / "nvml.c", out)
+    for name, version in {**CUDA_VERSIONS, _TO_LINK: 13050}.items():
+        folder = out / "driver" / name
+        folder.mkdir(parents=True)
+        script = folder / "exports.map"
+        script.write_text(_version_script(version, "libcuda.so.1" if name in VERSIONED else ""))
+        resolve = _compile(cc, HERE / "fake" / "resolve.c", out, f"-DFAKE_CUDA_VERSION={version}")
+        link = [cc, "-shared", "-pthread", "-Wl,-Bsymbolic"]
+        objects = [str(o) for o in (*parts, *shared, resolve)]
+        cuda = folder / "libcuda.so.1"
+        _call([*link, f"-Wl,--version-script={script}", "-Wl,-soname,libcuda.so.1", *objects, "-o", str(cuda)])
+        objects = [str(o) for o in (nvml, *shared)]
+        _call([*link, "-Wl,-soname,libnvidia-ml.so.1", *objects, "-o", str(folder / "libnvidia-ml.so.1")])
+
+
+def _link_programs(cc: str, out: Path) -> None:
+    folder = out / "bin"
+    folder.mkdir()
+    driver = str(out / "driver" / _TO_LINK / "libcuda.so.1")
+    parts = [str(_compile(cc, HERE / "programs" / name, out)) for name in _ROUTE_PARTS]
+    for source in sorted((HERE / "programs").glob("*.c")):
+        if source.name in _ROUTE_PARTS:
+            continue
+        objects = [str(_compile(cc, source, out))]
+        objects += parts if '"symbols.h"' in source.read_text() else []
+        link = [cc, "-pthread", *objects, "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined", driver, "-ldl"]
+        _call([*link, "-o", str(folder / source.stem)])
+
+
+def build_fakes() -> Path:
+    """Folder with driver/<CUDA version>/{libcuda.so.1,libnvidia-ml.so.1} and bin/<program>.
+
+    Raises: BuildError.
+    """
+    cc = compiler()
+    if cc is None:
+        raise BuildError("no C compiler")
+    headers = [SHIM_SOURCES / "include" / name for name in _SHARED_HEADERS]
+    name = "fakes-" + _content_hash([Path(__file__), *_files(HERE / "fake"), *_files(HERE / "programs"), *headers])
+    with _built_once(name) as (out, needed):
+        if needed:
+            shared = [_compile(cc, HERE / "fake" / part, out) for part in _SHARED_PARTS]
+            _link_drivers(cc, out, shared)
+            _link_programs(cc, out)
+    return out
+
+
+def build_shim() -> Path:
+    """Build folder of meson with libvgpu.so and vgpu-info.
+
+    Raises: BuildError.
+    """
+    tools = Path(sys.executable).parent
+    with _built_once("shim-" + _content_hash(_files(SHIM_SOURCES))) as (out, needed):
+        if needed:
+            path = f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"
+            meson = [str(tools / "meson"), "setup", str(out / "build"), str(SHIM_SOURCES), "--buildtype=release"]
+            for command in (meson, [str(tools / "meson"), "compile", "-C", str(out / "build")]):
+                _call(["env", f"PATH={path}", *command])
+    return out / "build"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One stand-in card (tests/shim/fake/card.h lists the keys)."""
+
+    uuid: str
+    memory_mib: int = 16384
+    context_kib: int = 0
+    module_kib: int = 0
+    reserved_mib: int = 0
+    more: str = ""
+
+    def line(self) -> str:
+        """The card's statement in the configuration file of the stand-in libraries."""
+        return (
+            f"card uuid={self.uuid} memory_mib={self.memory_mib} context_kib={self.context_kib}"
+            f" module_kib={self.module_kib} reserved_mib={self.reserved_mib} {self.more}\n"
+        )
+
+
+def card(index: int, **facts: Any) -> Card:
+    """A card with a UUID of its own; other facts as in `Card`."""
+    facts.setdefault("more", f"name=NVIDIA_A100-PCIE-40GB pci=00000000:{index + 0x3B:02X}:00.0 minor={index}")
+    return Card(f"GPU-{index:08x}-1111-4222-8333-444444444444", **facts)
+
+
+@dataclass(slots=True)
+class Machine:
+    """Stand-in cards that all processes started through it share."""
+
+    folder: Path
+    fakes: Path
+    cards: tuple[Card, ...]
+    config: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.config = self.folder / "cards.conf"
+        self.config.write_text("".join(card.line() for card in self.cards))
+
+
+@dataclass(slots=True)
+class Container:
+    """A container as Allocate makes it: its environment, the folder of its region, the preloaded shim."""
+
+    machine: Machine
+    shim: Path
+    region: Path
+    env: dict[str, str]
+    cuda: str = "12.4"
+
+    def environment(self, *, shim: bool = True, extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
+        """What a process in the container starts with; None in `extra` takes a variable away."""
+        env = {
+            "PATH": os.environ.get("PATH", ""),
+            "LD_LIBRARY_PATH": str(self.machine.fakes / "driver" / self.cuda),
+            "FAKE_GPU_CONFIG": str(self.machine.config),
+            **self.env,
+        }
+        if shim:
+            env["LD_PRELOAD"] = str(self.shim / "libvgpu.so")
+        for name, value in (extra or {}).items():
+            env.pop(name, None)
+            if value is not None:
+                env[name] = value
+        return env
+
+    def program(self, name: str) -> str:
+        """Path of a test program."""
+        return str(self.machine.fakes / "bin" / name)
+
+    def run(
+        self,
+        program: str | Sequence[str],
+        *arguments: object,
+        shim: bool = True,
+        extra: Mapping[str, str | None] | None = None,
+        timeout_s: float = 60,
+        text_in: str | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a test program (a name) or any command (a list) to its end."""
+        command = [self.program(program)] if isinstance(program, str) else list(program)
+        return subprocess.run(
+            [*command, *map(str, arguments)],
+            env=self.environment(shim=shim, extra=extra),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            input=text_in,
+            check=False,
+        )
+
+    def start(
+        self, program: str, *arguments: object, shim: bool = True, extra: Mapping[str, str | None] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a test program and leave it running."""
+        return subprocess.Popen(
+            [self.program(program), *map(str, arguments)],
+            env=self.environment(shim=shim, extra=extra),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+
+def json_lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """The lines of JSON that a program printed; fails with its whole output when it did not end well."""
+    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def used_values(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """`before`, `held`, `after` → bytes, as the programs print them."""
+    return {m[1]: int(m[2]) for m in re.finditer(r"^(\w+) used=(\d+)", done.stdout, re.MULTILINE)}
+
+
+def kill(processes: Iterable[subprocess.Popen[str]]) -> None:
+    """End processes that a test started, at once and for certain."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.wait(timeout=10)
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
