@@ -1,0 +1,75 @@
+"""Texts of the events that people read in `kubectl describe pod` (spec/scheduler 4.8, contract 3.5).
+
+Lists of nodes are cut where an event would become too long; the count in front of them stays true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from hami.core.reasons import Reason, Rejection
+
+_LIST_CHARS: Final = 800
+"""Room for a list inside a message; the API server takes 1024 characters in all."""
+
+
+def filtering_failed(rejections: Mapping[str, Rejection | str], requested: int) -> list[str]:
+    """One message per reason, sorted by reason, then the summary over all `requested` nodes.
+
+    `rejections` maps a node to its rejection, or to a plain text such as `node unregistered`. Codes that speak of the
+    node and not of its cards have no message of their own (spec/scheduler 4.7).
+    """
+    nodes: dict[Reason, list[str]] = {}
+    for node, rejection in rejections.items():
+        if isinstance(rejection, Rejection):
+            for reason, count in rejection.counts:
+                if count:
+                    nodes.setdefault(reason, []).append(node)
+    messages = [f"{len(nodes[reason])} nodes {reason}({_listed(sorted(nodes[reason]))})" for reason in sorted(nodes)]
+    return [*messages, f"no available node, {requested} nodes do not meet"]
+
+
+def filtering_error(problem: str, pod: str) -> str:
+    """A request that cannot be evaluated at all."""
+    return f"calcScore failed {problem} for pod {pod}"
+
+
+def filtering_succeed(node: str, scores: Sequence[tuple[str, float]], requested: int) -> str:
+    """The chosen node, and the fitting ones with their scores in the order given."""
+    fitting = _listed(f"{name}:{score:.2f}" for name, score in scores)
+    return f"find fit node({node}), {requested - len(scores)} nodes not fit, {len(scores)} nodes fit({fitting})"
+
+
+def binding_succeed(node: str, namespace: str, pod: str) -> str:
+    return f"Successfully binding node [{node}] to {namespace}/{pod}"
+
+
+def binding_failed_node(node: str) -> str:
+    return f"failed to get node {node}"
+
+
+def binding_failed_locked(node: str, expiry_s: float) -> str:
+    """Another pod holds the node's token."""
+    return f"node {node} has been locked within {duration(expiry_s)}: node lock contention"
+
+
+def duration(seconds: float) -> str:
+    """Whole seconds as upstream's language prints durations: `28s`, `5m0s`, `1h0m0s`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m{rest}s"
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+def _listed(items: Iterable[str]) -> str:
+    shown: list[str] = []
+    length = left_out = 0
+    for item in items:
+        if left_out or (shown and length + len(item) > _LIST_CHARS):
+            left_out += 1
+        else:
+            shown.append(item)
+            length += len(item) + 1
+    return ",".join(shown) + (f",... {left_out} more" if left_out else "")
