@@ -35,10 +35,16 @@ def filtering_error(problem: str, pod: str) -> str:
     return f"calcScore failed {problem} for pod {pod}"
 
 
-def filtering_succeed(node: str, scores: Sequence[tuple[str, float]], requested: int) -> str:
-    """The chosen node, and the fitting ones with their scores in the order given."""
-    fitting = _listed(f"{name}:{score:.2f}" for name, score in scores)
-    return f"find fit node({node}), {requested - len(scores)} nodes not fit, {len(scores)} nodes fit({fitting})"
+def filtering_succeed(
+    node: str, scores: Sequence[tuple[str, float]], requested: int, fitting: int | None = None
+) -> str:
+    """The chosen node, and the fitting ones with their scores in the order given.
+
+    `fitting` is their number where `scores` has only the first of them.
+    """
+    count = len(scores) if fitting is None else fitting
+    listed = _listed((f"{name}:{score:.2f}" for name, score in scores), left_out=count - len(scores))
+    return f"find fit node({node}), {requested - count} nodes not fit, {count} nodes fit({listed})"
 
 
 def binding_succeed(node: str, namespace: str, pod: str) -> str:
@@ -63,13 +69,13 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
-def _listed(items: Iterable[str]) -> str:
+def _listed(items: Iterable[str], left_out: int = 0) -> str:
     shown: list[str] = []
-    length = left_out = 0
+    length = 0
     for item in items:
-        if left_out or (shown and length + len(item) > _LIST_CHARS):
+        length += len(item) + 1
+        if shown and length > _LIST_CHARS:
             left_out += 1
         else:
             shown.append(item)
-            length += len(item) + 1
     return ",".join(shown) + (f",... {left_out} more" if left_out else "")

@@ -1,0 +1,26 @@
+"""Why a bind failed, and what has to be undone."""
+
+from __future__ import annotations
+
+from hami.core.errors import HamiError
+
+
+class BindError(HamiError):
+    """A bind failed with this text.
+
+    `gone`: pod or node does not exist any more, so the reservation is given back; otherwise it is kept for the retry
+    (report B67). `keep_token`: the token is not ours any more, or the Binding may still take effect. `token`: one that
+    may have been written though nobody could confirm it.
+    """
+
+    def __init__(self, message: str, *, gone: bool = False, keep_token: bool = False, token: str = "") -> None:
+        super().__init__(message)
+        self.gone = gone
+        self.keep_token = keep_token
+        self.token = token
+
+
+def contention(node: str, lock: str) -> BindError:
+    """Upstream's words first, then who is in the way (spec/scheduler 5, step 3a)."""
+    holder = f" (held by {lock})" if lock else ""
+    return BindError(f"timed out waiting for node {node} to be unlocked: node lock contention{holder}")

@@ -1,0 +1,140 @@
+"""What one pod holds: the flat record that the ledger keeps per pod (spec/performance 2.5), and how it is read."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from hami.core import allocation as allocations
+from hami.core import keys
+from hami.core.codec import MigAllocation, decode_mig_allocations
+from hami.core.device_type import Registry
+from hami.core.errors import DecodeError
+from hami.core.fit import Fit
+from hami.core.model import Charge, MigPlacement, Use
+from hami.core.objects import Pod, PodCondition
+
+BACKSTOP_S: Final = 1200.0
+"""A reservation ends by fact; only one that no fact ever ends is dropped after this time (design 3)."""
+
+
+class ClaimState(enum.Enum):
+    """How firm a claim is."""
+
+    RESERVED = "reserved"
+    """Chosen by our filter, held in memory."""
+    ANNOTATED = "annotated"
+    """An unbound pod that carries an allocation: upstream's scheduler, or `--patch-in-filter`."""
+    BOUND = "bound"
+    """The pod is on its node."""
+
+
+class Claim(msgspec.Struct, gc=False):
+    """Cards of one pod on one node. `charges`: device id and effective use. `problem`: the allocation is unreadable."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    state: ClaimState
+    charges: tuple[tuple[str, Use], ...] = ()
+    slices: tuple[tuple[str, MigPlacement], ...] = ()
+    """MIG slices: card id and placement."""
+    problem: str = ""
+    source: tuple[str, ...] = ()
+    """Texts that the charges were read from, to recognise an event that changes nothing."""
+    phase: str = ""
+    resource_version: str = ""
+    fit: Fit | None = None
+    """The evaluator's decision; only while a binding still has to write it."""
+    since_unix_s: float = 0.0
+    deadline_s: float = 0.0
+    """Monotonic seconds at which an unbound claim is dropped."""
+    unscheduled: tuple[str, ...] = ()
+    """The PodScheduled=False condition that the pod had when it was filtered."""
+    pinned: bool = False
+    """A binding has begun to write: only its outcome ends the claim."""
+    seen: bool = False
+    """The watch has shown this pod."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def allocated_texts(pod: Pod, registry: Registry) -> tuple[str, ...]:
+    """The allocated annotations of every vendor, empty tuple if the pod has none."""
+    annotations = pod.metadata.annotations
+    if not annotations:
+        return ()
+    texts = tuple(annotations.get(vendor.allocated_key, "") for vendor in registry)
+    return texts if any(texts) else ()
+
+
+def flat_charges(charge: Charge) -> tuple[tuple[str, Use], ...]:
+    return tuple((sys.intern(device), use) for device, use in charge.items())
+
+
+class Holdings(msgspec.Struct, frozen=True):
+    """What a pod's annotations say it holds; `problem` if they cannot be read."""
+
+    charges: tuple[tuple[str, Use], ...] = ()
+    slices: tuple[tuple[str, MigPlacement], ...] = ()
+    problem: str = ""
+
+
+def read_holdings(pod: Pod, registry: Registry, *, init_finished: bool) -> Holdings:
+    """Reads the allocated annotations and the MIG reservations of a pod."""
+    subject = f"pod {pod.key}"
+    try:
+        allocation = allocations.read_allocation(pod.annotations, registry, subject)
+        kinds = allocations.container_kinds(pod)
+        charge = allocations.charge(allocation, kinds, registry, init_finished=init_finished)
+        text = pod.annotations.get(keys.MIG_ALLOCATIONS, "")
+        mig = decode_mig_allocations(text, f"{subject} annotation {keys.MIG_ALLOCATIONS}") if text else ()
+    except DecodeError as error:
+        return Holdings(problem=str(error))
+    return Holdings(flat_charges(charge), flat_slices(mig, charge))
+
+
+def flat_slices(mig: Iterable[MigAllocation], charge: Charge) -> tuple[tuple[str, MigPlacement], ...]:
+    """Each slice once; those of cards that the pod does not hold (left from an earlier decision) are not its own."""
+    return tuple(dict.fromkeys((each.gpu_uuid, each.placement) for each in mig if each.gpu_uuid in charge))
+
+
+def unscheduled_condition(pod: Pod) -> tuple[str, ...]:
+    """The PodScheduled=False condition as comparable texts; empty if the pod has none."""
+    found = _pod_scheduled_false(pod)
+    if found is None:
+        return ()
+    return (found.reason or "", found.last_transition_time or "", found.last_probe_time or "")
+
+
+def newer_unscheduled(pod: Pod, known: tuple[str, ...], since_unix_s: float) -> bool:
+    """Whether kube-scheduler gave the pod up after `since_unix_s` (stamps have whole seconds)."""
+    condition = unscheduled_condition(pod)
+    if not condition or condition == known:
+        return False
+    try:
+        stamp = datetime.datetime.fromisoformat(condition[1])
+    except ValueError:
+        return False
+    return stamp.timestamp() >= int(since_unix_s)
+
+
+def annotated_at(pod: Pod, fallback: float) -> float:
+    """Unix seconds of `hami.io/vgpu-time`; `fallback` if it is missing or unreadable."""
+    text = pod.annotations.get(keys.VGPU_TIME, "")
+    return float(text) if text.isdecimal() and len(text) <= 12 else fallback
+
+
+def _pod_scheduled_false(pod: Pod) -> PodCondition | None:
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition
+    return None

@@ -1,0 +1,191 @@
+"""`/filter`: request, candidates, exact fit, reservation, answer (design 3, 6).
+
+A decision is taken in steps. Between two steps other tasks may run; from the evaluator's yes to the reservation
+nothing does, so that two decisions never see the same free card.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Generator, Iterator, Mapping
+from typing import Final
+
+from hami.core import narrative
+from hami.core.device_type import Refusal
+from hami.core.fit import Fit, evaluate
+from hami.core.keys import EVENT_FILTERING_FAILED
+from hami.core.model import PodRequest
+from hami.core.objects import Node, Pod
+from hami.core.reasons import Rejection
+from hami.placement import simulation
+from hami.placement.answers import EventText, FilterAnswer
+from hami.placement.claims import ClaimState
+from hami.placement.columns import BoolArray
+from hami.placement.fitting import FittingNodes
+from hami.placement.names import NodeNames
+from hami.placement.refusals import News, RejectionCache
+from hami.placement.shapes import Shapes
+from hami.placement.world import NodeView, Slicer, World, unregistered_text
+
+__all__ = ["Engine", "FilterAnswer", "NodeNames"]
+
+_PROBES: Final = 8
+"""Best candidates looked up in the raw names before the whole list is decoded."""
+
+Steps = Generator[None, None, FilterAnswer]
+
+
+class Engine:
+    """Decides where pods go."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._shapes = Shapes(world.registry, world.defaults)
+        self._rejections = RejectionCache()
+        self._news = News()
+
+    def filter(self, pod: Pod, names: NodeNames) -> FilterAnswer:
+        """Chooses one of `names` for the pod and reserves its cards, or says why none will do."""
+        steps = self._steps(pod, names)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return _answer(done)
+
+    async def filter_sliced(self, pod: Pod, names: NodeNames) -> FilterAnswer:
+        """The same, giving way to other tasks where many nodes have to be evaluated."""
+        slicer = Slicer(self._world.clock)
+        steps = self._steps(pod, names)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return _answer(done)
+            await slicer.give_way()
+
+    def simulate(self, pod: Pod, nodes: list[Node], *, all_feasible: bool = False) -> FilterAnswer:
+        """Answers for full Node objects as if nothing ran on them; changes nothing (spec/scheduler 4.9)."""
+        return simulation.simulate(self._world.registry, self._shapes.of(pod), nodes, all_feasible=all_feasible)
+
+    def _steps(self, pod: Pod, names: NodeNames) -> Steps:
+        shape = self._shapes.of(pod)
+        if isinstance(shape, Refusal):
+            return self._bad_input(pod, names, shape)
+        if not shape.asks_for_devices:
+            self._world.remember_plain(pod.metadata.uid)
+            return FilterAnswer(passthrough=True)
+        standing = self._standing(pod, names)
+        if standing is not None:
+            return standing
+        self._world.in_flight.call_off(pod.metadata.uid, "the pod was filtered again")
+        self._world.ledger.end_reservation(pod.metadata.uid)
+        self._world.settle_now()
+        columns = self._world.columns
+        mask = columns.candidates(shape)
+        fitting = FittingNodes.of(columns, mask, spread=_spreads(shape))
+        known = self._rejections.of(shape)
+        for name in self._candidates(mask, names, spread=_spreads(shape)):
+            view = self._current(name)
+            if view is None or view.problem:
+                continue
+            found = evaluate(view.state, shape, self._world.registry)
+            if isinstance(found, Fit):
+                return self._reserve(pod, names, name, found, fitting)
+            known[name] = (view.revision, found)
+            yield
+        return (yield from self._no_fit(pod, names, shape, fitting))
+
+    def _standing(self, pod: Pod, names: NodeNames) -> FilterAnswer | None:
+        """The answer for a pod that is bound or being bound: its node, and nothing changes (reports B26, B28)."""
+        uid = pod.metadata.uid
+        node = pod.spec.node_name or self._world.in_flight.writing_node(uid)
+        claim = self._world.ledger.get(uid)
+        if not node and claim is not None and (claim.pinned or claim.state is ClaimState.BOUND):
+            node = claim.node
+        if not node:
+            return None
+        if names.contains(node):
+            return FilterAnswer(node=node)
+        return FilterAnswer(error=f"pod {pod.key} is already bound to node {node}, which was not offered")
+
+    def _candidates(self, mask: BoolArray, names: NodeNames, *, spread: bool) -> Iterator[str]:
+        """Offered candidates in rank order. `mask` is used up."""
+        columns = self._world.columns
+        if 4 * names.count >= len(columns):
+            for _ in range(_PROBES):
+                place = columns.best(mask, spread=spread)
+                if place is None:
+                    return
+                mask[place] = False
+                name = columns.name(place)
+                if name and names.contains(name):
+                    yield name
+        offered = columns.mask_of(names.list())[: len(mask)] & mask
+        yield from [columns.name(place) for place in columns.ranked(offered, spread=spread)]
+
+    def _current(self, name: str) -> NodeView | None:
+        """The node as it is in this very tick."""
+        self._world.settle_now()
+        return self._world.view(name)
+
+    def _reserve(self, pod: Pod, names: NodeNames, node: str, found: Fit, fitting: FittingNodes) -> FilterAnswer:
+        standing = self._standing(pod, names)
+        if standing is not None:
+            return standing
+        clock = self._world.clock
+        self._world.ledger.reserve(pod, node, found, clock.monotonic_s(), clock.unix_s())
+        self._news.forget(pod.metadata.uid)
+        return FilterAnswer(node=node, narrate=functools.partial(fitting.event, node, names))
+
+    def _no_fit(self, pod: Pod, names: NodeNames, shape: PodRequest, fitting: FittingNodes) -> Steps:
+        known = self._rejections.of(shape)
+        rejections: dict[str, Rejection | str] = {}
+        texts: dict[str, str] = {}
+        for name in names.list():
+            view = self._world.view(name)
+            if view is None or view.problem:
+                rejections[name] = texts[name] = unregistered_text(view)
+                continue
+            cached = known.get(name)
+            if cached is None or cached[0] != view.revision:
+                found = evaluate(view.state, shape, self._world.registry)
+                if isinstance(found, Fit):
+                    # Room came free while reasons were collected.
+                    return self._reserve(pod, names, name, found, fitting)
+                cached = known[name] = (view.revision, found)
+                yield
+                self._world.settle_now()
+            rejections[name] = cached[1]
+            texts[name] = cached[1].text
+        return self._refuse(pod, rejections, texts)
+
+    def _refuse(self, pod: Pod, rejections: Mapping[str, Rejection | str], texts: Mapping[str, str]) -> FilterAnswer:
+        if not self._news.is_news(pod.metadata.uid, texts, self._world.clock.monotonic_s()):
+            return FilterAnswer(failed=texts, unresolvable=texts)
+        return FilterAnswer(
+            failed=texts, unresolvable=texts, narrate=functools.partial(_failure, rejections, len(texts))
+        )
+
+    def _bad_input(self, pod: Pod, names: NodeNames, refusal: Refusal) -> FilterAnswer:
+        """Input that admission would have refused: unschedulable, not an error that is retried for ever."""
+        texts = dict.fromkeys(names.list(), refusal.message)
+        if not self._news.is_news(pod.metadata.uid, texts, self._world.clock.monotonic_s()):
+            return FilterAnswer(failed=texts, unresolvable=texts)
+        event = (True, EVENT_FILTERING_FAILED, refusal.message)
+        return FilterAnswer(failed=texts, unresolvable=texts, narrate=lambda: (event,))
+
+
+def _answer(done: StopIteration) -> FilterAnswer:
+    answer = done.value
+    assert isinstance(answer, FilterAnswer)
+    return answer
+
+
+def _spreads(shape: PodRequest) -> bool:
+    return shape.policies.node == "spread"
+
+
+def _failure(rejections: Mapping[str, Rejection | str], requested: int) -> tuple[EventText, ...]:
+    texts = narrative.filtering_failed(rejections, requested)
+    return tuple((True, EVENT_FILTERING_FAILED, text) for text in texts)

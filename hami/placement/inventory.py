@@ -1,0 +1,252 @@
+"""Which cards each node offers, as a function of Node objects and time (spec/scheduler 2.5, 2.6, 6.2).
+
+A register annotation is decoded only when its text changed. A node whose annotation cannot be read, whose plugin
+stopped or whose kubelet offers nothing is out, with a reason, and comes back by itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from hami.core import keys, units
+from hami.core.device_type import DeviceType, Registry
+from hami.core.errors import DecodeError
+from hami.core.model import Device
+from hami.core.objects import Node
+from hami.core.reasons import NODE_UNREGISTERED
+from hami.placement.handshake import HandshakeKind, read_handshake
+from hami.placement.versions import is_older
+
+REQUESTING_LIMIT_S: Final = 60.0
+"""A `Requesting_` stamp older than this, with nothing allocatable, means that the plugin is gone."""
+
+
+class InventorySettings(msgspec.Struct, frozen=True):
+    """`reported_limit_s`: a plugin that wrote `Reported` before is out after this silence; 0 never ages it out
+    (`--heartbeat on-change`). `node_selector`: labels that a node must carry."""
+
+    reported_limit_s: float = 90.0
+    node_selector: tuple[tuple[str, str], ...] = ()
+
+
+class CardsView(msgspec.Struct, frozen=True):
+    """What placement may use of one node now. `problem` says why there is nothing; then `devices` is empty."""
+
+    devices: tuple[Device, ...] = ()
+    pair_scores: dict[str, dict[str, int]] = {}
+    cordoned: frozenset[str] = frozenset()
+    problem: str = ""
+
+
+class _Cards:
+    """One vendor on one node: decoded register, allocatable count, signs of life (monotonic seconds)."""
+
+    __slots__ = ("alive_at_s", "allocatable", "devices", "handshake", "kind", "pair_scores", "problem", "texts")
+
+    def __init__(self) -> None:
+        self.texts = ("", "")
+        self.devices: tuple[Device, ...] = ()
+        self.pair_scores: dict[str, dict[str, int]] = {}
+        self.problem = ""
+        self.allocatable: int | None = None
+        self.handshake = ""
+        self.kind = HandshakeKind.ABSENT
+        self.alive_at_s = 0.0
+
+
+class NodeRecord:
+    """One node: what binding needs (resource version, token, epoch) and its cards per vendor."""
+
+    __slots__ = ("cards", "epoch", "labels_match", "lock", "name", "queued", "resource_version", "uid", "view")
+
+    def __init__(self, name: str, uid: str) -> None:
+        self.name = name
+        self.uid = uid
+        self.resource_version = ""
+        self.lock = ""
+        self.epoch = ""
+        self.labels_match = True
+        self.cards: dict[str, _Cards] = {}
+        self.view = CardsView(problem=NODE_UNREGISTERED)
+        self.queued = False
+        """An entry in the heap of deadlines exists."""
+
+
+class Inventory:
+    """Every node known to the watch. Methods that may change what a node offers return whether they did."""
+
+    def __init__(self, registry: Registry, settings: InventorySettings) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._nodes: dict[str, NodeRecord] = {}
+        self._deadlines: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def names(self) -> list[str]:
+        return list(self._nodes)
+
+    def get(self, name: str) -> NodeRecord | None:
+        return self._nodes.get(name)
+
+    @property
+    def undecodable(self) -> dict[str, str]:
+        """Node -> problem, for nodes with a register annotation that cannot be read."""
+        problems = {
+            name: next((cards.problem for cards in record.cards.values() if cards.problem), "")
+            for name, record in self._nodes.items()
+        }
+        return {name: problem for name, problem in problems.items() if problem}
+
+    def apply(self, node: Node, now_s: float, now_unix_s: float) -> bool:
+        """Takes a node as the API server has it. An older version than the known one of the same node is ignored."""
+        record = self._nodes.get(node.name)
+        if record is not None and record.uid != node.metadata.uid:
+            record = None
+        fresh = record is None
+        if record is None:
+            record = self._nodes[node.name] = NodeRecord(node.name, node.metadata.uid)
+        elif is_older(node.metadata.resource_version, record.resource_version):
+            return False
+        record.resource_version = node.metadata.resource_version
+        record.lock = node.annotations.get(keys.NODE_LOCK, "")
+        record.epoch = node.annotations.get(keys.BIND_EPOCH, "")
+        record.labels_match = all(node.labels.get(key) == value for key, value in self._settings.node_selector)
+        for vendor in self._registry:
+            self._apply_vendor(record, vendor, node, now_s, now_unix_s)
+        return self._reconsider(record, _cordoned(node.annotations), now_s) or fresh
+
+    def remove(self, name: str) -> bool:
+        return self._nodes.pop(name, None) is not None
+
+    def expire(self, now_s: float) -> list[str]:
+        """Names of nodes whose cards left because their deadline has passed."""
+        changed = []
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            record = self._nodes.get(heapq.heappop(self._deadlines)[1])
+            if record is not None:
+                record.queued = False
+                if self._reconsider(record, record.view.cordoned, now_s):
+                    changed.append(record.name)
+        return changed
+
+    def _apply_vendor(
+        self, record: NodeRecord, vendor: DeviceType, node: Node, now_s: float, now_unix_s: float
+    ) -> None:
+        register = node.annotations.get(vendor.register_key, "")
+        cards = record.cards.get(vendor.word)
+        if cards is None:
+            if not register:
+                return
+            cards = record.cards[vendor.word] = _Cards()
+        texts = (register, node.annotations.get(vendor.score_key, "") if vendor.score_key else "")
+        if texts != cards.texts:
+            _decode(cards, vendor, node.name, texts)
+        cards.allocatable = _allocatable(node, vendor.count_resource)
+        text = node.annotations.get(vendor.handshake_key, "")
+        if text != cards.handshake:
+            handshake = read_handshake(text, now_unix_s)
+            first = not cards.handshake
+            asked = handshake.kind is HandshakeKind.REQUESTING
+            cards.alive_at_s = now_s - handshake.age_s if first or asked else now_s
+            cards.handshake, cards.kind = text, handshake.kind
+
+    def _reconsider(self, record: NodeRecord, cordoned: frozenset[str], now_s: float) -> bool:
+        view = self._view(record, cordoned, now_s)
+        self._queue_deadline(record, now_s)
+        if view == record.view:
+            return False
+        record.view = view
+        return True
+
+    def _view(self, record: NodeRecord, cordoned: frozenset[str], now_s: float) -> CardsView:
+        if not record.labels_match:
+            return CardsView(problem=NODE_UNREGISTERED, cordoned=cordoned)
+        devices: tuple[Device, ...] = ()
+        pair_scores: dict[str, dict[str, int]] = {}
+        problem = ""
+        for vendor in self._registry:
+            cards = record.cards.get(vendor.word)
+            if cards is None or not cards.texts[0]:
+                continue
+            out = self._out(cards, now_s)
+            if out:
+                problem = problem or f"{NODE_UNREGISTERED}: {out}"
+                continue
+            devices += cards.devices
+            pair_scores = {**pair_scores, **cards.pair_scores} if cards.pair_scores else pair_scores
+        if devices:
+            return CardsView(devices=devices, pair_scores=pair_scores, cordoned=cordoned)
+        return CardsView(problem=problem or NODE_UNREGISTERED, cordoned=cordoned)
+
+    def _out(self, cards: _Cards, now_s: float) -> str:
+        """Why the vendor's cards are out; empty if they are in."""
+        if cards.problem:
+            return cards.problem
+        if not cards.devices:
+            return "no cards registered"
+        if cards.allocatable == 0:
+            return "kubelet offers no allocatable devices"
+        silent_s = now_s - cards.alive_at_s
+        limit_s = self._settings.reported_limit_s
+        if cards.kind is HandshakeKind.REPORTED and limit_s and silent_s >= limit_s:
+            return f"the device plugin has been silent for {limit_s:.0f} s"
+        if cards.kind is HandshakeKind.REQUESTING and cards.allocatable is None and silent_s >= REQUESTING_LIMIT_S:
+            return f"the device plugin has not answered for {REQUESTING_LIMIT_S:.0f} s"
+        return ""
+
+    def _queue_deadline(self, record: NodeRecord, now_s: float) -> None:
+        if record.queued:
+            return
+        limits = {
+            HandshakeKind.REPORTED: self._settings.reported_limit_s,
+            HandshakeKind.REQUESTING: REQUESTING_LIMIT_S,
+        }
+        deadlines = [
+            cards.alive_at_s + limits[cards.kind] for cards in record.cards.values() if limits.get(cards.kind, 0.0)
+        ]
+        ahead = [deadline for deadline in deadlines if deadline > now_s]
+        if ahead:
+            record.queued = True
+            heapq.heappush(self._deadlines, (min(ahead), record.name))
+
+
+def _decode(cards: _Cards, vendor: DeviceType, node: str, texts: tuple[str, str]) -> None:
+    register, scores = texts
+    cards.texts, cards.devices, cards.pair_scores, cards.problem = texts, (), {}, ""
+    try:
+        if register:
+            decoded = vendor.decode_register(register, f"node {node} annotation {vendor.register_key}")
+            first_of: dict[str, Device] = {}
+            for device in decoded:
+                first_of.setdefault(device.id, device)
+            cards.devices = tuple(first_of.values())
+    except DecodeError as error:
+        cards.problem = str(error)
+    try:
+        if scores:
+            cards.pair_scores = vendor.decode_pair_scores(scores, f"node {node} annotation {vendor.score_key}")
+    except DecodeError:
+        # Link quality only ranks cards: unreadable scores count 0, like missing ones, and keep no pod away.
+        cards.pair_scores = {}
+
+
+def _allocatable(node: Node, resource: str) -> int | None:
+    """Allocatable count; None if kubelet says nothing about the resource."""
+    quantity = (node.status.allocatable or {}).get(resource)
+    if quantity is None:
+        return None
+    try:
+        return units.parse_whole(quantity)
+    except ValueError:
+        return None
+
+
+def _cordoned(annotations: Mapping[str, str]) -> frozenset[str]:
+    text = annotations.get(keys.DEVICE_CORDON, "")
+    return frozenset(part.strip() for part in text.split(",") if part.strip()) if text else frozenset()

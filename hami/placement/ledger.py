@@ -1,0 +1,306 @@
+"""Who holds which card: allocations of pods from API objects, and reservations of our own filter (design 3, 4).
+
+Memory is a cache of API objects: start, leader change and relist use `apply` and `keep_only`, nothing else. Keys are
+(node, card id), so ids need to be unique only within a node. What cannot be read blocks its node, never vanishes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from hami.core import allocation as allocations
+from hami.core import keys
+from hami.core.device_type import Registry
+from hami.core.fit import Fit
+from hami.core.model import NO_USE, MigPlacement, Use
+from hami.core.objects import Pod
+from hami.placement.claims import (
+    BACKSTOP_S,
+    Claim,
+    ClaimState,
+    Holdings,
+    allocated_texts,
+    annotated_at,
+    flat_charges,
+    flat_slices,
+    newer_unscheduled,
+    read_holdings,
+    unscheduled_condition,
+)
+from hami.placement.versions import is_older
+
+_NOTHING: Final[Mapping[str, Use]] = {}
+
+
+class _NodeBook:
+    """Sums of one node, and the pods behind them."""
+
+    __slots__ = ("problems", "slices", "uids", "uses")
+
+    def __init__(self) -> None:
+        self.uses: dict[str, Use] = {}
+        self.uids: set[str] = set()
+        self.problems: dict[str, str] = {}
+        self.slices: dict[str, tuple[tuple[str, MigPlacement], ...]] = {}
+        """Uid -> MIG slices; pods without any are left out."""
+
+
+class Ledger:
+    """Claims by pod uid, and their sums per (node, card). `dirty` collects nodes whose sums changed."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._claims: dict[str, Claim] = {}
+        self._uid_of: dict[str, str] = {}
+        self._books: dict[str, _NodeBook] = {}
+        self._deadlines: list[tuple[float, str]] = []
+        self._ended: dict[str, float] = {}
+        """Uid -> `vgpu-time` of annotated reservations that a fact has ended though the annotation stays."""
+        self.dirty: set[str] = set()
+        self.expired_total = 0
+
+    # Reading
+
+    def get(self, uid: str) -> Claim | None:
+        return self._claims.get(uid)
+
+    def by_key(self, namespace: str, name: str) -> Claim | None:
+        uid = self._uid_of.get(f"{namespace}/{name}")
+        return self._claims.get(uid) if uid else None
+
+    def uses(self, node: str) -> Mapping[str, Use]:
+        """Card id -> what is taken, cards without use left out."""
+        book = self._books.get(node)
+        return book.uses if book else _NOTHING
+
+    def problem(self, node: str) -> str:
+        """Why the node takes no new shares; empty if every allocation on it can be read."""
+        book = self._books.get(node)
+        return book.problems[min(book.problems)] if book and book.problems else ""
+
+    def slices(self, node: str, without_uid: str = "") -> dict[str, tuple[MigPlacement, ...]]:
+        """Card id -> placements that pods hold on it, as if pod `without_uid` held none."""
+        book = self._books.get(node)
+        taken: dict[str, tuple[MigPlacement, ...]] = {}
+        if book and book.slices:
+            for uid in sorted(book.slices):
+                for card, placement in book.slices[uid] if uid != without_uid else ():
+                    taken[card] = (*taken.get(card, ()), placement)
+        return taken
+
+    @property
+    def undecodable(self) -> dict[str, str]:
+        """Uid -> problem of every live pod whose allocation cannot be read."""
+        return {uid: problem for book in self._books.values() for uid, problem in book.problems.items()}
+
+    def claims(self) -> Iterable[Claim]:
+        return self._claims.values()
+
+    def uids_on(self, node: str) -> set[str]:
+        book = self._books.get(node)
+        return set(book.uids) if book else set()
+
+    def nodes(self) -> list[str]:
+        return list(self._books)
+
+    # Facts from API objects
+
+    def apply(self, pod: Pod, now_s: float, now_unix_s: float) -> None:
+        """Takes a pod as the API server has it; the same pod twice changes nothing."""
+        meta = pod.metadata
+        known = self._uid_of.get(pod.key)
+        if known is not None and known != meta.uid:
+            self.release(known)
+        claim = self._claims.get(meta.uid)
+        if pod.finished:
+            self.forget(meta.uid)
+        elif pod.spec.node_name:
+            self._apply_bound(pod, claim)
+        elif claim is None or claim.state is ClaimState.ANNOTATED:
+            self._apply_annotated(pod, claim, now_s, now_unix_s)
+        elif claim.state is ClaimState.RESERVED:
+            self._apply_reserved(pod, claim, now_s, now_unix_s)
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone or finished."""
+        self._ended.pop(uid, None)
+        self.release(uid)
+
+    def keep_only(self, uids: set[str]) -> None:
+        """Ends claims of pods that a complete list does not have; younger reservations and bindings stay."""
+        for uid in [uid for uid in self._ended if uid not in uids]:
+            del self._ended[uid]
+        for claim in [claim for claim in self._claims.values() if claim.uid not in uids]:
+            if not claim.pinned and (claim.seen or claim.state is not ClaimState.RESERVED):
+                self.release(claim.uid)
+
+    # Our own decisions
+
+    def reserve(self, pod: Pod, node: str, fit: Fit, now_s: float, now_unix_s: float) -> Claim:
+        """Holds the cards of a fresh decision for the pod; replaces what the pod held before."""
+        self.release(pod.metadata.uid)
+        claim = Claim(
+            uid=pod.metadata.uid,
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            node=sys.intern(node),
+            state=ClaimState.RESERVED,
+            charges=flat_charges(fit.charge),
+            slices=flat_slices(fit.mig, fit.charge),
+            fit=fit,
+            resource_version=pod.metadata.resource_version,
+            since_unix_s=now_unix_s,
+            deadline_s=now_s + BACKSTOP_S,
+            unscheduled=unscheduled_condition(pod),
+        )
+        self._put(claim)
+        return claim
+
+    def end_reservation(self, uid: str) -> None:
+        """The pod is filtered again: whatever was reserved for it is void, also what its annotations say."""
+        claim = self._claims.get(uid)
+        if claim is None or claim.state is ClaimState.BOUND or claim.pinned:
+            return
+        if claim.state is ClaimState.ANNOTATED:
+            self._ended[uid] = claim.since_unix_s
+        self.release(uid)
+
+    def mark_bound(self, uid: str) -> None:
+        """Our Binding succeeded; the watch will show the same shortly."""
+        claim = self._claims.get(uid)
+        if claim is not None and claim.state is not ClaimState.BOUND:
+            claim.state = ClaimState.BOUND
+            claim.phase = keys.PHASE_ALLOCATING
+            claim.fit = None
+            claim.pinned = False
+
+    def release(self, uid: str) -> None:
+        """Gives back what the pod holds; nothing if it holds nothing."""
+        claim = self._claims.pop(uid, None)
+        if claim is None:
+            return
+        if self._uid_of.get(claim.key) == uid:
+            del self._uid_of[claim.key]
+        book = self._books[claim.node]
+        book.uids.discard(uid)
+        book.problems.pop(uid, None)
+        book.slices.pop(uid, None)
+        for device, use in claim.charges:
+            left = book.uses[device].minus(use)
+            if left == NO_USE:
+                del book.uses[device]
+            else:
+                book.uses[device] = left
+        if not book.uids:
+            del self._books[claim.node]
+        self.dirty.add(claim.node)
+
+    def expire(self, now_s: float) -> None:
+        """Drops unbound claims that no fact has ended within the backstop."""
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            uid = heapq.heappop(self._deadlines)[1]
+            claim = self._claims.get(uid)
+            if claim is None or claim.state is ClaimState.BOUND or claim.deadline_s > now_s:
+                continue
+            if claim.pinned:
+                claim.deadline_s = now_s + BACKSTOP_S
+                heapq.heappush(self._deadlines, (claim.deadline_s, uid))
+                continue
+            self.expired_total += 1
+            self.end_reservation(uid)
+
+    # Inside
+
+    def _put(self, claim: Claim) -> None:
+        self.release(claim.uid)
+        self._claims[claim.uid] = claim
+        self._uid_of[claim.key] = claim.uid
+        book = self._books.setdefault(claim.node, _NodeBook())
+        book.uids.add(claim.uid)
+        if claim.problem:
+            book.problems[claim.uid] = claim.problem
+        if claim.slices:
+            book.slices[claim.uid] = claim.slices
+        for device, use in claim.charges:
+            book.uses[device] = book.uses.get(device, NO_USE).plus(use)
+        if claim.state is not ClaimState.BOUND:
+            heapq.heappush(self._deadlines, (claim.deadline_s, claim.uid))
+        self.dirty.add(claim.node)
+
+    def _apply_bound(self, pod: Pod, claim: Claim | None) -> None:
+        texts = allocated_texts(pod, self._registry)
+        if not texts:
+            if claim is not None:
+                self.release(claim.uid)
+            return
+        shrunk = allocations.init_done(pod)
+        source = (pod.spec.node_name, "shrunk" if shrunk else "", pod.annotations.get(keys.MIG_ALLOCATIONS, ""), *texts)
+        phase = sys.intern(pod.annotations.get(keys.BIND_PHASE, ""))
+        if claim is not None and claim.state is ClaimState.BOUND and claim.source == source:
+            claim.phase = phase
+            return
+        held = read_holdings(pod, self._registry, init_finished=shrunk)
+        self._put(self._claim_of(pod, pod.spec.node_name, ClaimState.BOUND, held, source, phase=phase))
+
+    def _apply_annotated(self, pod: Pod, claim: Claim | None, now_s: float, now_unix_s: float) -> None:
+        uid = pod.metadata.uid
+        texts = allocated_texts(pod, self._registry)
+        node = pod.annotations.get(keys.VGPU_NODE, "")
+        if not texts or not node:
+            self.release(uid)
+            return
+        since_s = annotated_at(pod, claim.since_unix_s if claim else now_unix_s)
+        over = self._ended.get(uid, -1.0) >= since_s or since_s + BACKSTOP_S <= now_unix_s
+        if over or newer_unscheduled(pod, (), since_s + 1.0):
+            self._ended[uid] = since_s
+            self.release(uid)
+            return
+        source = (node, "", pod.annotations.get(keys.MIG_ALLOCATIONS, ""), *texts)
+        if claim is not None and claim.source == source and claim.since_unix_s == since_s:
+            return
+        held = read_holdings(pod, self._registry, init_finished=False)
+        fresh = self._claim_of(pod, node, ClaimState.ANNOTATED, held, source)
+        fresh.since_unix_s = since_s
+        fresh.deadline_s = now_s + min(BACKSTOP_S, since_s + BACKSTOP_S - now_unix_s)
+        self._put(fresh)
+
+    def _apply_reserved(self, pod: Pod, claim: Claim, now_s: float, now_unix_s: float) -> None:
+        claim.seen = True
+        if not is_older(pod.metadata.resource_version, claim.resource_version):
+            claim.resource_version = pod.metadata.resource_version
+        if claim.pinned:
+            return
+        if newer_unscheduled(pod, claim.unscheduled, claim.since_unix_s):
+            self.release(claim.uid)
+        elif allocated_texts(pod, self._registry) and annotated_at(pod, 0.0) > claim.since_unix_s + 1.0:
+            self.release(claim.uid)
+            self._apply_annotated(pod, None, now_s, now_unix_s)
+
+    @staticmethod
+    def _claim_of(
+        pod: Pod,
+        node: str,
+        state: ClaimState,
+        held: Holdings,
+        source: tuple[str, ...],
+        *,
+        phase: str = "",
+    ) -> Claim:
+        meta = pod.metadata
+        return Claim(
+            uid=meta.uid,
+            namespace=sys.intern(meta.namespace),
+            name=meta.name,
+            node=sys.intern(node),
+            state=state,
+            charges=held.charges,
+            slices=held.slices,
+            problem=held.problem,
+            source=source,
+            phase=phase,
+            resource_version=meta.resource_version,
+            seen=True,
+        )

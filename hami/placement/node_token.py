@@ -1,0 +1,187 @@
+"""Taking and giving back a node's hand-off token (design 3, bind step 2; spec/scheduler 2.7).
+
+`core.token` judges; this module reads, waits and writes what the verdict says.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from hami.core import keys
+from hami.core.errors import ApiError, ConflictError, DecodeError, NotFoundError, TransportError
+from hami.core.objects import Pod
+from hami.core.token import Token, TokenAction, encode_token, judge, parse_token
+from hami.placement.bind_error import BindError, contention
+from hami.placement.in_flight import BindCall
+from hami.placement.ports import Clock, ClusterWriter
+from hami.placement.world import World
+
+_LOOK_AGAIN_S: Final = 0.5
+"""Longest wait without a look at the owner, should an event be lost or the token expire meanwhile."""
+_RELEASE_TRIES: Final = 5
+_FORBIDDEN: Final = 403
+
+
+class HeldToken(msgspec.Struct, frozen=True):
+    """A token that we wrote. `strange_epoch`: the node was last written by another scheduler or term."""
+
+    text: str
+    strange_epoch: bool
+
+
+class TokenKeeper:
+    """Takes tokens for bind calls. `epoch` names this scheduler and its term."""
+
+    def __init__(self, world: World, writer: ClusterWriter, clock: Clock, expiry_s: float) -> None:
+        self._world = world
+        self._writer = writer
+        self._clock = clock
+        self._expiry_s = expiry_s
+        self._owners: dict[str, tuple[float, Pod | None]] = {}
+        self.epoch = ""
+
+    async def acquire(self, call: BindCall, deadline_s: float) -> HeldToken:
+        """Waits for the node's token and takes it. Raises BindError when it stays with another pod."""
+        while True:
+            record = self._world.inventory.get(call.node)
+            if record is None:
+                raise BindError(f"failed to get node {call.node}", gone=True)
+            judged, epoch = record.lock, record.epoch
+            token = _parse(judged)
+            if token is None or await self._may_take(token, call):
+                record = self._world.inventory.get(call.node)
+                if record is not None and (record.lock, record.epoch) == (judged, epoch):
+                    text = await self._write(call, record.resource_version)
+                    if text:
+                        return HeldToken(text, strange_epoch=epoch != self.epoch)
+                self._check_time(call, deadline_s)
+                continue
+            self._check_time(call, deadline_s)
+            wait_s = min(deadline_s - self._clock.monotonic_s(), _LOOK_AGAIN_S)
+            await self._world.signals.wait((f"node/{call.node}", f"pod/{token.key}"), wait_s)
+
+    async def release(self, node: str, text: str) -> None:
+        """Takes our token off the node; one that is not ours any more is left alone (reports B61, B62, B70)."""
+        for _ in range(_RELEASE_TRIES):
+            try:
+                current = await self._writer.get_node(node)
+                if current.annotations.get(keys.NODE_LOCK) != text:
+                    return
+                version = current.metadata.resource_version
+                self._world.on_node(await self._writer.patch_node_annotations(node, {keys.NODE_LOCK: None}, version))
+                return
+            except NotFoundError:
+                return
+            except (ApiError, TransportError):
+                # Whatever it was, the next try reads the node again; a token left behind is freed by its owner's state.
+                continue
+
+    async def is_ours(self, node: str, text: str) -> bool:
+        """Whether the node still carries the token that we wrote."""
+        try:
+            current = await self._writer.get_node(node)
+        except NotFoundError:
+            return False
+        self._world.on_node(current)
+        return current.annotations.get(keys.NODE_LOCK) == text
+
+    async def fence(self, pod: Pod) -> bool:
+        """Moves the pod's resourceVersion on, so that a late Binding of it fails; False where we may not."""
+        stamp = f"{self.epoch},{int(self._clock.unix_s())}"
+        try:
+            await self._writer.patch_pod_annotations(
+                pod.metadata.namespace,
+                pod.metadata.name,
+                {keys.BIND_EPOCH: stamp},
+                uid=pod.metadata.uid,
+                resource_version=pod.metadata.resource_version,
+            )
+        except NotFoundError:
+            return True
+        except (ApiError, TransportError):
+            return False
+        return True
+
+    async def _may_take(self, token: Token, call: BindCall) -> bool:
+        if token.namespace == call.namespace and token.pod == call.name:
+            return True
+        owner = self._world.owner_on_record(token.namespace, token.pod)
+        if owner is None and token.pod:
+            owner = await self._read_owner(token, call.node)
+        verdict = judge(token, owner, call.node, self._clock.unix_s(), self._expiry_s)
+        if verdict.action is TokenAction.FENCE:
+            assert owner is not None
+            self._owners.pop(token.key, None)
+            return await self.fence(owner)
+        return verdict.action is TokenAction.FREE
+
+    async def _read_owner(self, token: Token, node: str) -> Pod | None:
+        now_s = self._clock.monotonic_s()
+        known = self._owners.get(token.key)
+        if known is not None and now_s - known[0] < _LOOK_AGAIN_S:
+            return known[1]
+        owner: Pod | None
+        try:
+            owner = await self._writer.get_pod(token.namespace, token.pod)
+        except NotFoundError:
+            owner = None
+        except (ApiError, TransportError) as error:
+            raise BindError(f"cannot read pod {token.key}, which holds node {node}: {error}") from error
+        self._owners = {key: value for key, value in self._owners.items() if now_s - value[0] < _LOOK_AGAIN_S}
+        self._owners[token.key] = (now_s, owner)
+        return owner
+
+    async def _write(self, call: BindCall, version: str) -> str:
+        """Writes our token; empty if somebody else wrote the node meanwhile (nothing has happened then)."""
+        text = encode_token(call.namespace, call.name, self._clock.unix_s())
+        call.writing = True
+        try:
+            node = await self._writer.patch_node_annotations(
+                call.node, {keys.NODE_LOCK: text, keys.BIND_EPOCH: self.epoch}, version
+            )
+            self._world.on_node(node)
+            return text
+        except ConflictError:
+            call.writing = False
+            await self._refresh(call.node)
+            return ""
+        except NotFoundError as error:
+            raise BindError(f"failed to get node {call.node}", gone=True) from error
+        except TransportError as error:
+            return text if await self._landed(call.node, text, error) else ""
+        except ApiError as error:
+            raise BindError(str(error)) from error
+
+    async def _landed(self, node: str, text: str, why: TransportError) -> bool:
+        try:
+            current = await self._writer.get_node(node)
+        except (ApiError, TransportError):
+            raise BindError(f"node {node} could not be locked: {why}", token=text) from why
+        self._world.on_node(current)
+        annotations = current.annotations
+        return annotations.get(keys.NODE_LOCK) == text and annotations.get(keys.BIND_EPOCH) == self.epoch
+
+    async def _refresh(self, node: str) -> None:
+        try:
+            self._world.on_node(await self._writer.get_node(node))
+        except NotFoundError:
+            self._world.on_node_deleted(node)
+        except (ApiError, TransportError) as error:
+            raise BindError(str(error)) from error
+
+    def _check_time(self, call: BindCall, deadline_s: float) -> None:
+        if self._clock.monotonic_s() >= deadline_s:
+            record = self._world.inventory.get(call.node)
+            raise contention(call.node, record.lock if record else "")
+
+
+def _parse(text: str) -> Token | None:
+    """The token that stands in the way; None for none and for one that cannot be read, which counts as expired."""
+    if not text:
+        return None
+    try:
+        return parse_token(text)
+    except DecodeError:
+        return None

@@ -1,0 +1,266 @@
+"""Inventory, ledger and columns as one consistent view, fed with typed objects by the reflectors.
+
+Single-threaded: every method runs on the event loop. Changes only mark nodes dirty; `settle_now` brings the derived
+values (evaluator's state, columns, revision) up to date before a decision, `settle` does so in slices after bulk loads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from hami.core import keys
+from hami.core.device_type import Registry
+from hami.core.model import NO_USE, NodeState, Policies
+from hami.core.objects import Node, ObjectMeta, Pod, PodSpec, PodStatus
+from hami.core.reasons import NODE_UNREGISTERED
+from hami.placement.claims import ClaimState
+from hami.placement.columns import Columns
+from hami.placement.in_flight import InFlight
+from hami.placement.inventory import CardsView, Inventory, InventorySettings
+from hami.placement.ledger import Ledger
+from hami.placement.ports import Clock
+from hami.placement.signals import Signals
+
+SLICE_S: Final = 0.003
+"""Bulk work gives way to other tasks after this long (design 4, promise 7: no slice above 5 ms)."""
+
+SWEEP_S: Final = 5.0
+_MOST_PLAIN: Final = 4096
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """One node at one revision. `problem` says why it takes no new shares; empty if it may take some."""
+
+    state: NodeState
+    problem: str
+    revision: int
+    unknown_ids: tuple[str, ...] = ()
+    """Card ids that pods hold and the node does not register."""
+
+
+class Slicer:
+    """Tells bulk work when to give way."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until_s = clock.monotonic_s() + SLICE_S
+
+    @property
+    def due(self) -> bool:
+        return self._clock.monotonic_s() >= self._until_s
+
+    async def give_way(self) -> None:
+        """Lets other tasks run if the slice is used up."""
+        if self.due:
+            await asyncio.sleep(0)
+            self._until_s = self._clock.monotonic_s() + SLICE_S
+
+
+class World:
+    """Everything that decisions are made from."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        defaults: Policies,
+        clock: Clock,
+        *,
+        node_label_selector: tuple[tuple[str, str], ...] = (),
+        reported_limit_s: float = 90.0,
+    ) -> None:
+        """`reported_limit_s`: see InventorySettings; 0 where plugins run with `--heartbeat on-change`."""
+        self.registry = registry
+        self.defaults = defaults
+        self.clock = clock
+        self.inventory = Inventory(registry, InventorySettings(reported_limit_s, node_label_selector))
+        self.ledger = Ledger(registry)
+        self.columns = Columns()
+        self.in_flight = InFlight()
+        self.signals = Signals()
+        self._views: dict[str, NodeView] = {}
+        self._dirty: set[str] = set()
+        self._revision = 0
+        self._plain: dict[str, None] = {}
+        self._nodes_synced = False
+        self._pods_synced = False
+
+    @property
+    def synced(self) -> bool:
+        """Both kinds of objects have been seen completely at least once."""
+        return self._nodes_synced and self._pods_synced
+
+    @property
+    def unknown_ids(self) -> dict[str, tuple[str, ...]]:
+        """Node -> card ids that pods hold there and the node does not register."""
+        return {name: view.unknown_ids for name, view in self._views.items() if view.unknown_ids}
+
+    # Feeding
+
+    def on_node(self, node: Node) -> None:
+        """A node was added or changed."""
+        if self.inventory.apply(node, self.clock.monotonic_s(), self.clock.unix_s()) or node.name not in self._views:
+            self._dirty.add(node.name)
+        self.signals.fire(f"node/{node.name}")
+
+    def on_node_deleted(self, name: str) -> None:
+        if self.inventory.remove(name):
+            self._dirty.add(name)
+        self.signals.fire(f"node/{name}")
+
+    def on_pod(self, pod: Pod) -> None:
+        """A pod was added or changed."""
+        self.ledger.apply(pod, self.clock.monotonic_s(), self.clock.unix_s())
+        self.signals.fire(f"pod/{pod.key}")
+
+    def on_pod_deleted(self, namespace: str, name: str, uid: str) -> None:
+        self.ledger.forget(uid)
+        self.in_flight.call_off(uid, "the pod was deleted")
+        self.signals.fire(f"pod/{namespace}/{name}")
+
+    async def nodes_replaced(self, nodes: Sequence[Node]) -> None:
+        """Takes a complete list of nodes, in slices."""
+        slicer = Slicer(self.clock)
+        for node in nodes:
+            self.on_node(node)
+            await slicer.give_way()
+        listed = {node.name for node in nodes}
+        for name in self.inventory.names():
+            if name not in listed:
+                self.on_node_deleted(name)
+        await self.settle()
+        self._nodes_synced = True
+
+    async def pods_replaced(self, pods: Sequence[Pod]) -> None:
+        """Takes a complete list of pods, in slices; what it does not have is gone."""
+        slicer = Slicer(self.clock)
+        for pod in pods:
+            self.on_pod(pod)
+            await slicer.give_way()
+        self.ledger.keep_only({pod.metadata.uid for pod in pods})
+        await self.settle()
+        self._pods_synced = True
+
+    def node_pods_listed(self, node: str, pods: Iterable[Pod]) -> None:
+        """Takes a consistent list of the pods on one node: what else was bound there is gone."""
+        uids = set()
+        for pod in pods:
+            uids.add(pod.metadata.uid)
+            self.on_pod(pod)
+        for uid in self.ledger.uids_on(node) - uids:
+            claim = self.ledger.get(uid)
+            if claim is not None and claim.state is ClaimState.BOUND:
+                self.ledger.forget(uid)
+
+    # Reading
+
+    def view(self, name: str) -> NodeView | None:
+        """The node as decisions see it; None if it is not known. Call `settle_now` first."""
+        return self._views.get(name)
+
+    def state_without(self, name: str, uid: str) -> NodeState | None:
+        """The evaluator's state of a node as if one pod held nothing there."""
+        view = self._views.get(name)
+        if view is None:
+            return None
+        claim = self.ledger.get(uid)
+        if claim is None or claim.node != name:
+            return view.state
+        own = dict(claim.charges)
+        uses = tuple(
+            use.minus(own[device.id]) if device.id in own else use
+            for device, use in zip(view.state.devices, view.state.uses, strict=True)
+        )
+        return msgspec.structs.replace(view.state, uses=uses, mig_taken=self.ledger.slices(name, without_uid=uid))
+
+    def owner_on_record(self, namespace: str, name: str) -> Pod | None:
+        """A bound pod as far as the ledger vouches for it, to judge a token without a read; None if it does not."""
+        claim = self.ledger.by_key(namespace, name)
+        if claim is None or claim.state is not ClaimState.BOUND:
+            return None
+        meta = ObjectMeta(namespace=namespace, name=name, uid=claim.uid, annotations={keys.BIND_PHASE: claim.phase})
+        return Pod(metadata=meta, spec=PodSpec(node_name=claim.node), status=PodStatus(phase="Pending"))
+
+    def remember_plain(self, uid: str) -> None:
+        """The pod asks for no devices: its bind needs no look at it."""
+        if len(self._plain) >= _MOST_PLAIN:
+            del self._plain[next(iter(self._plain))]
+        self._plain[uid] = None
+
+    def is_plain(self, uid: str) -> bool:
+        return uid in self._plain
+
+    # Keeping derived values true
+
+    async def sweep(self) -> None:
+        """Runs until cancelled: lets nodes and reservations age while no decision asks for them."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            await self.settle()
+
+    def settle_now(self) -> None:
+        """Brings everything up to date. Cheap unless a bulk load has just happened: see `settle`."""
+        now_s = self.clock.monotonic_s()
+        self.ledger.expire(now_s)
+        self._dirty.update(self.inventory.expire(now_s))
+        while name := self._next_dirty():
+            self._refresh(name)
+
+    async def settle(self) -> None:
+        """The same in slices."""
+        slicer = Slicer(self.clock)
+        now_s = self.clock.monotonic_s()
+        self.ledger.expire(now_s)
+        self._dirty.update(self.inventory.expire(now_s))
+        while name := self._next_dirty():
+            self._refresh(name)
+            await slicer.give_way()
+
+    def _next_dirty(self) -> str:
+        if self.ledger.dirty:
+            self._dirty |= self.ledger.dirty
+            self.ledger.dirty.clear()
+        return self._dirty.pop() if self._dirty else ""
+
+    def _refresh(self, name: str) -> None:
+        record = self.inventory.get(name)
+        if record is None:
+            self._views.pop(name, None)
+            self.columns.remove(name)
+            return
+        cards = record.view
+        uses = self.ledger.uses(name)
+        state = NodeState(
+            name=record.name,
+            devices=cards.devices,
+            uses=tuple(uses.get(device.id, NO_USE) for device in cards.devices),
+            cordoned=cards.cordoned,
+            pair_scores=cards.pair_scores,
+            mig_taken=self.ledger.slices(name),
+        )
+        problem = cards.problem or self._blocked(name)
+        self._revision += 1
+        self._views[name] = NodeView(state, problem, self._revision, _unknown_ids(cards, uses))
+        if problem:
+            self.columns.remove(name)
+        else:
+            self.columns.update(state)
+
+    def _blocked(self, name: str) -> str:
+        problem = self.ledger.problem(name)
+        return f"takes no new shares: {problem}" if problem else ""
+
+
+def _unknown_ids(cards: CardsView, uses: Iterable[str]) -> tuple[str, ...]:
+    if not cards.devices:
+        return ()
+    registered = {device.id for device in cards.devices}
+    return tuple(sorted(device for device in uses if device not in registered))
+
+
+def unregistered_text(view: NodeView | None) -> str:
+    """Per-node text for a node that the evaluator is not asked about."""
+    return view.problem if view is not None else NODE_UNREGISTERED
