@@ -94,22 +94,21 @@ def collapse(containers: list[tuple[str, list[Grant]]], init_done: bool = False)
 
     Args:
         containers: (role, grants) of every container.
-        init_done: ordinary init containers have ended well and count no more.
+        init_done: ordinary init containers have ended well: only their MIG slices count on (6.3: all are attached).
     """
     parts: dict[str, dict[str, Used]] = {"init": {}, "app": {}, "sidecar": {}}
     slices: dict[str, list[tuple[int, int]]] = {}
     for role, grants in containers:
-        if role == "init" and init_done:
-            continue
         own: dict[str, Used] = {}
         for grant in grants:
-            _add(own.setdefault(grant.uuid, Used()), grant)
             if grant.mig is not None:
                 slices.setdefault(grant.uuid, []).append((grant.mig.start, grant.mig.size))
+            if role != "init" or not init_done:
+                _add(own.setdefault(grant.uuid, Used()), grant)
         for uuid, used in own.items():
             _merge(parts[role].setdefault(uuid, Used()), used, peak=role == "init")
     total: dict[str, Used] = {}
-    for uuid in {uuid for part in parts.values() for uuid in part}:
+    for uuid in {*parts["init"], *parts["app"], *parts["sidecar"], *slices}:
         app, init, side = (parts[role].get(uuid, Used()) for role in ("app", "init", "sidecar"))
         total[uuid] = Used(
             side.slots + max(app.slots, init.slots),
@@ -196,7 +195,7 @@ def _charge(node: Node, uuid: str, used: Used) -> None:
     for card in node.cards:
         if card.uuid != uuid:
             continue
-        card.charge(used.mem, used.cores, max(used.slots, 1))
+        card.charge(used.mem, used.cores, used.slots)
         card.taken_slices += used.slices
         if card.is_mig != bool(used.slices):
             card.healthy = False

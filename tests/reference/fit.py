@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -89,9 +89,13 @@ class Walk:
                 return self.taken
         self.groups.append(self.taken)
         if self.rules.topology_aware:
-            for group in self.groups:
-                if len(group) >= self.request.nums:
-                    return best_connected(group, self.request.nums, node.pair_scores)
+            sets = [
+                best_connected(group, self.request.nums, node.pair_scores)
+                for group in self.groups
+                if len(group) >= self.request.nums
+            ]
+            if sets:
+                return max(sets, key=lambda chosen: connection(chosen, node.pair_scores))
         if self.taken:
             self.reasons["AllocatedCardsInsufficientRequest"] = len(self.taken)
         return None
@@ -99,16 +103,15 @@ class Walk:
     def _visit(self, card: Card) -> bool:
         """Try one card, a MIG card again until it fails. True when all cards asked for are taken."""
         trial = replace(card, taken_slices=list(card.taken_slices))
-        while True:
+        for _ in range(self.request.nums if card.is_mig else 1):
             grant = self._try(trial)
             if grant is None:
                 return False
             self.taken.append(grant)
             if not self.rules.topology_aware and len(self.taken) == self.request.nums:
                 return True
-            if not card.is_mig:
-                return False
             charge(trial, grant)
+        return False
 
     def _try(self, card: Card) -> Grant | None:
         reason = self._checks_1_to_3(card)
@@ -117,7 +120,7 @@ class Walk:
             reason = self._checks_5_to_7(card) or self._checks_8_to_12(card)
         profile = None
         if reason is None and card.is_mig:
-            profile = choose(card, self._mem(card))
+            profile = choose(card, self._mem(card), self.request.mem == 0)
             reason = "CardMigTopologyInfeasible" if profile is None else None
         if reason is not None:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
@@ -133,7 +136,8 @@ class Walk:
 
     def _check_4(self, card: Card) -> None:
         """numa-bind: a card of another NUMA node starts a new group; what was taken before is given back."""
-        if not self.rules.numa_bind or self.numa == card.numa:
+        one_card_of_all = self.rules.topology_aware and self.request.nums == 1
+        if not self.rules.numa_bind or one_card_of_all or self.numa == card.numa:
             return
         if self.taken:
             self.reasons["NumaNotFit"] = self.reasons.get("NumaNotFit", 0) + len(self.taken)
@@ -149,7 +153,7 @@ class Walk:
 
     def _checks_8_to_12(self, card: Card) -> str | None:
         mem, cores = self._mem(card), self._cores()
-        chosen = choose(card, mem) if card.is_mig else None
+        chosen = choose(card, mem, self.request.mem == 0) if card.is_mig else None
         if not self.quota([*self.taken, self._grant(card, chosen[0] if chosen else None)]):
             return "ResourceQuotaNotFit"
         if card.total_mem - card.used_mem < mem:
@@ -173,7 +177,7 @@ class Walk:
     def _grant(self, card: Card, profile: Profile | None) -> Grant:
         if profile is None:
             return Grant(card.uuid, self._mem(card), self._cores())
-        chosen = choose(card, self._mem(card))
+        chosen = choose(card, self._mem(card), self.request.mem == 0)
         return Grant(card.uuid, profile.memory_mib, profile.cores, chosen[1] if chosen else None)
 
 
@@ -186,13 +190,17 @@ def charge(card: Card, grant: Grant) -> None:
 
 def best_connected(group: list[Grant], nums: int, pairs: dict[str, dict[str, int]]) -> list[Grant]:
     """topology-aware: one card is the worst connected of the candidates, several are the best connected set."""
-
-    def pair(a: Grant, b: Grant) -> int:
-        return int(pairs.get(a.uuid, {}).get(b.uuid, 0))
-
     if len(group) == nums:
         return group
     if nums == 1:
-        return [min(group, key=lambda one: sum(pair(one, other) for other in group if other is not one))]
-    sets = list(combinations(group, nums))
-    return list(max(sets, key=lambda chosen: sum(pair(a, b) for a, b in combinations(chosen, 2))))
+        return [min(group, key=lambda one: sum(pair_score(one, other, pairs) for other in group))]
+    return list(max(combinations(group, nums), key=lambda chosen: connection(chosen, pairs)))
+
+
+def connection(grants: Iterable[Grant], pairs: dict[str, dict[str, int]]) -> int:
+    """Sum of the pair scores, each pair counted one way."""
+    return sum(pair_score(a, b, pairs) for a, b in combinations(grants, 2))
+
+
+def pair_score(a: Grant, b: Grant, pairs: dict[str, dict[str, int]]) -> int:
+    return int(pairs.get(a.uuid, {}).get(b.uuid, 0))

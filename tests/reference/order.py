@@ -44,7 +44,7 @@ def card_score(card: Card, request: Request, weights: tuple[int, int, int]) -> f
         mem = card.total_mem * request.percentage // 100 if by_share else request.mem
         slots, cores = 1, request.cores
     parts = [
-        f32(f32(weight * f32(amount)) / f32(total))
+        f32(weight * f32(f32(amount) / f32(total)))
         for weight, amount, total in (
             (weights[0], slots + card.used, card.count),
             (weights[1], cores + card.used_cores, card.total_cores),
@@ -117,10 +117,6 @@ def _used_down(card: Card, _: dict[str, float]) -> int:
     return -card.used
 
 
-def _index_up(card: Card, _: dict[str, float]) -> tuple[int, int]:
-    return (card.index, card.position)
-
-
 def _index_down(card: Card, _: dict[str, float]) -> tuple[int, int]:
     """Sorted downwards so that the walk from the end meets the lowest index first."""
     return (-card.index, -card.position)
@@ -129,7 +125,7 @@ def _index_down(card: Card, _: dict[str, float]) -> tuple[int, int]:
 def _chain_keys(policies: list[str], numa_bind: bool) -> list[Key]:
     known: dict[str, Key] = {"binpack": _score_up, "spread": _score_down, "numa": _numa_up}
     keys = [known[word] for word in policies if word in known] or [_score_down]
-    return ([_numa_up] if numa_bind else []) + keys + [_index_up]
+    return ([_numa_up] if numa_bind else []) + keys + [_index_down]
 
 
 def _single_keys(policies: list[str], numa_bind: bool) -> list[Key]:

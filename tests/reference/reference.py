@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from tests.reference.allocations import (
     ALLOCATED,
@@ -105,7 +106,18 @@ class Attempt:
             all(self._place(i, base) for i in self._of_role("sidecar"))
             and all(self._place(i, deepcopy(base)) for i in self._of_role("init"))
             and all(self._place(i, base) for i in self._of_role("app"))
+            and self._slices_agree()
         )
+
+    def _slices_agree(self) -> bool:
+        """MIG instances live as long as the pod: an init container's may equal another's but not overlap it."""
+        slices = [(i, grant) for i, grants in self.grants.items() for grant in grants if grant.mig is not None]
+        for (i, one), (j, other) in combinations(slices, 2):
+            if i != j and one.uuid == other.uuid and one.mig != other.mig and _overlap(one, other):
+                candidates = sum("nvidia" in card.type.lower() for card in self.node.cards)
+                self.reason = f"1/{candidates} CardMigTopologyInfeasible"
+                return False
+        return True
 
     def placement(self) -> list[list[Grant]]:
         return [self.grants[i] for i in range(len(self.containers))]
@@ -148,6 +160,12 @@ class Attempt:
     def _quota_allows(self, i: int, taken: list[Grant]) -> bool:
         so_far = {**self.grants, i: taken}
         return self.quota.allows(collapse([(self.containers[k].role, grants) for k, grants in so_far.items()]))
+
+
+def _overlap(one: Grant, other: Grant) -> bool:
+    assert one.mig is not None
+    assert other.mig is not None
+    return one.mig.start < other.mig.start + other.mig.size and other.mig.start < one.mig.start + one.mig.size
 
 
 def _success(attempts: dict[str, Attempt], failed: dict[str, str], asked: int, spread: bool) -> Decision:

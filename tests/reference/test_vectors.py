@@ -82,7 +82,7 @@ def test_request_counts_where_type_is_the_vendor_word() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "chosen"),
-    [("spread", B), ("binpack", A), ("mutex", B), ("numa", B), ("unheard-of", B), ("binpack,numa", A)],
+    [("spread", B), ("binpack", A), ("mutex", B), ("numa", A), ("unheard-of", B), ("binpack,numa", A)],
 )
 def test_policy_chooses_card(policy: str, chosen: str) -> None:
     got = ask(pod(container(gpu=1, gpumem=1000), notes=gpu_policy(policy)))
@@ -339,7 +339,9 @@ def test_bad_weights_are_an_error() -> None:
     assert got.error == "calcScore failed hami.io/device-scoring-weights for pod p"
 
 
-def test_mig_profile_without_room_for_the_whole_card() -> None:
-    whole = [card(A, 0, devmem=81920, mode="mig", migProfiles=PROFILES)]
+def test_whole_mig_card_means_its_largest_profile() -> None:
+    whole = [card(A, 0, count=7, devmem=81920, mode="mig", migProfiles=PROFILES)]
     got = ask(pod(container(gpu=1)), nodes=[node(cards=whole)], pods=[])
-    assert got.failed == {"n1": "1/1 CardMigTopologyInfeasible"}
+    assert allocated(got) == f"{A},NVIDIA,40192,42:;"
+    too_much = ask(pod(container(gpu=1, gpumem=50000)), nodes=[node(cards=whole)], pods=[])
+    assert too_much.failed == {"n1": "1/1 CardMigTopologyInfeasible"}

@@ -52,7 +52,7 @@ def random_node(rng: Random, name: str, size: Size, shared_ids: bool) -> Object:
     elif odd < 0.07:
         notes["hami.io/node-nvidia-register"] = rng.choice(("garbage:", "GPU-a,10,abc,100,NVIDIA-X,0,true:", "[", "[]"))
     meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": "5", "annotations": notes, "labels": {"gpu": "on"}}
-    slots = str(sum(card["count"] for card in cards))
+    slots = str(max(sum(card["count"] for card in cards), 1))
     status = {"allocatable": {"nvidia.com/gpu": slots}, "capacity": {"nvidia.com/gpu": slots}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": status}
 

@@ -1,0 +1,197 @@
+"""Runs the benchmark. `--quick` takes half a minute; the full run a few minutes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench import application
+from tests.bench.calls import AppCaller, WireCaller
+from tests.bench.figures import RUNS, Figure, measure
+from tests.bench.oracle import compare
+from tests.bench.report import ANCHOR_LOADS_US, GO_P50_MS, Report, Row, local_loads_us
+from tests.bench.reviews import review_body
+from tests.bench.scenes import FULL, QUICK, Scale, Scene, filter_body, scenes
+from tests.bench.servers import Server, cores, server
+from tests.reference.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to do."""
+
+    scale: Scale
+    seed: int
+    bodies: int
+    calls: int
+    compared: int
+    only: tuple[str, ...]
+    peer_url: str
+
+    def wants(self, name: str) -> bool:
+        return not self.only or any(part in name for part in self.only)
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    plan = Plan(
+        scale=QUICK if arguments.quick else FULL,
+        seed=arguments.seed,
+        bodies=40,
+        calls=200 if arguments.quick else 1000,
+        compared=4,
+        only=tuple(arguments.only),
+        peer_url=arguments.peer_url,
+    )
+    if arguments.dump:
+        _dump(plan, arguments.dump)
+        return 0
+    start = time.monotonic()
+    own_core, server_core = cores()
+    if own_core >= 0:
+        os.sched_setaffinity(0, {own_core})
+    report = Report(plan.seed, plan.scale.label)
+    with asyncio.Runner() as runner, server("noop", "-", plan.scale, plan.seed, server_core) as fixed:
+        bench = Bench(plan, report, runner.get_loop(), fixed, server_core)
+        bench.run()
+    report.facts["seconds taken"] = time.monotonic() - start
+    files = report.write(arguments.out)
+    print(files[1].read_text())
+    print("written:", *files)
+    return 1 if report.differences else 0
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run: cluster by cluster, scene by scene."""
+
+    plan: Plan
+    report: Report
+    loop: asyncio.AbstractEventLoop
+    fixed: Server
+    core: int
+    easy: float = 0.0
+
+    def run(self) -> None:
+        wanted = [scene for scene in scenes(self.plan.scale) if self.plan.wants(scene.name)]
+        for _, group in itertools.groupby(sorted(wanted, key=lambda s: s.cluster_key), key=lambda s: s.cluster_key):
+            self._cluster(list(group))
+        if self.plan.wants("webhook"):
+            self._webhook()
+        if self.plan.wants("churn") and not self.plan.peer_url:
+            self._churn()
+
+    def _cluster(self, group: list[Scene]) -> None:
+        """Scenes over one cluster: the check first, then the times."""
+        first = group[0]
+        world = first.cluster(self.plan.seed)
+        subject = self.loop.run_until_complete(Subject.of(world))
+        caller = AppCaller(application.ours(subject), self.loop)
+        gc.collect()
+        gc.freeze()
+        with server("ours", first.name, first.scale, self.plan.seed, self.core) as served:
+            if first.name == "filter-names":
+                self.report.facts["seconds from objects to ready"] = served.loaded_s
+                self.report.facts["MiB of the server process after loading"] = served.rss_mib
+            for scene in group:
+                names = scene.names(world, self.plan.seed)
+                pods = scene.asking(self.plan.seed, self.plan.bodies)
+                row = Row(scene.name, f"{len(names)} names, {first.scale.label}", compared=self.plan.compared)
+                row.differences, row.reference_us = compare(subject, world, pods[: self.plan.compared], names)
+                row.go_us = self._go(scene)
+                bodies = [filter_body(pod, names) for pod in pods]
+                row.inside = measure(lambda bodies=bodies: caller.time_all("/filter", self._cycle(bodies)))  # type: ignore[misc]
+                row.wire, row.noop = self._wire(served, "/filter", bodies), self._wire(self.fixed, "/filter", bodies)
+                self._finish(row, scene)
+        gc.unfreeze()
+
+    def _finish(self, row: Row, scene: Scene) -> None:
+        assert row.wire is not None
+        if scene.name == "filter-names":
+            self.easy = row.wire.p50
+        elif self.easy and scene.name != "filter-all":
+            row.easy = self.easy
+        self.report.rows.append(row)
+        if self.plan.peer_url:
+            self._peer(scene)
+
+    def _peer(self, scene: Scene) -> None:
+        """The same bodies against another extender, which must have been given the same cluster (`--dump`)."""
+        world = scene.cluster(self.plan.seed)
+        names = scene.names(world, self.plan.seed)
+        bodies = [filter_body(pod, names) for pod in scene.asking(self.plan.seed, self.plan.bodies)]
+        row = Row(f"peer {scene.name}", f"{len(names)} names, {self.plan.peer_url}")
+        with WireCaller(self.plan.peer_url) as peer:
+            row.wire = measure(lambda: peer.time_all("/filter", bodies))
+        self.report.rows.append(row)
+
+    def _wire(self, to: Server, path: str, bodies: list[bytes]) -> Figure:
+        with WireCaller(to.url, to.cafile) as caller:
+            return measure(lambda: caller.time_all(path, self._cycle(bodies)))
+
+    def _cycle(self, bodies: list[bytes]) -> list[bytes]:
+        return list(itertools.islice(itertools.cycle(bodies), self.plan.calls))
+
+    def _go(self, scene: Scene) -> float | None:
+        recorded = GO_P50_MS.get((scene.scale.nodes, scene.all_names))
+        if recorded is None or scene.scale.pods != 10 * scene.scale.nodes:
+            return None
+        return recorded * 1000 * local_loads_us() / ANCHOR_LOADS_US
+
+    def _webhook(self) -> None:
+        small = Scale(10, 8, 0)
+        bodies = [review_body(20 * 1024)]
+        with server("ours", "filter-names", small, self.plan.seed, self.core) as served:
+            row = Row("webhook", "AdmissionReview of a 20 KB pod")
+            row.wire, row.noop = self._wire(served, "/webhook", bodies), self._wire(self.fixed, "/webhook", bodies)
+        self.report.rows.append(row)
+
+    def _churn(self) -> None:
+        """Filter while 200 pod events a second come in."""
+        scene = scenes(self.plan.scale)[0]
+        world = scene.cluster(self.plan.seed)
+        names = scene.names(world, self.plan.seed)
+        bodies = [filter_body(pod, names) for pod in scene.asking(self.plan.seed, self.plan.bodies)]
+        with server("ours", scene.name, scene.scale, self.plan.seed, self.core, events_per_s=200.0) as served:
+            row = Row("churn", "filter-names under 200 pod events a second", easy=self.easy or None)
+            row.wire, row.noop = self._wire(served, "/filter", bodies), self._wire(self.fixed, "/filter", bodies)
+        self.report.rows.append(row)
+
+
+def _dump(plan: Plan, folder: Path) -> None:
+    """Writes the clusters as v1 List objects, to load them into a peer's API server."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for scene in scenes(plan.scale):
+        world = scene.cluster(plan.seed)
+        for kind, items in (("nodes", world.nodes), ("pods", world.pods)):
+            text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+            (folder / f"{scene.name}-{kind}.json").write_text(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="500 nodes instead of 5,000")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"part of: {', '.join(_names())}")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--peer-url", default="", help="replay the bodies against this extender too")
+    parser.add_argument("--dump", type=Path, help="only write the clusters' objects to this folder")
+    parser.add_argument("--out", type=Path, default=Path("bench-results"))
+    return parser
+
+
+def _names() -> Iterable[str]:
+    return [*(scene.name for scene in scenes(QUICK)), "webhook", "churn"]
+
+
+if __name__ == "__main__":
+    assert RUNS == 5
+    sys.exit(main())
