@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.cluster.api import ApiError, Object
 from tests.cluster.controlplane import MANIFESTS, SCHEDULER_NAME, ControlPlane
+from tests.cluster.kubelets import KubeletSpec, NodeSpec
 from tests.cluster.pki import Pair
 from tests.cluster.pods import allocation
 from tests.cluster.processes import Process, wait_until
@@ -23,8 +24,10 @@ from tests.tools.proxy import FaultProxy
 
 HAMI = Path(sys.executable).parent / "hami"
 REGISTER = "hami.io/node-nvidia-register"
+RECORD = "allocations.jsonl"
 COUNT_RESOURCE = "nvidia.com/gpu"
 SCHEDULER_READY_S = 30
+BIND_WAIT = "25s"  # the chart derives it from the extender's httpTimeout, 30 s
 NODE_READY_S = 60
 
 
@@ -69,7 +72,8 @@ class HamiScheduler:
         command = [HAMI, "scheduler", "--kubeconfig", kubeconfig, "--http_bind", address]
         command += ["--cert_file", self.certificates / "tls.crt", "--key_file", self.certificates / "tls.key"]
         command += ["--scheduler-name", SCHEDULER_NAME, "--metrics-bind-address", "127.0.0.1:0"]
-        command += ["--device-config-file", MANIFESTS / "device-config.yaml", "-v=3", *self._extra_flags]
+        command += ["--node-lock-retry-timeout", BIND_WAIT, "--device-config-file", MANIFESTS / "device-config.yaml"]
+        command += ["-v=3", *self._extra_flags]
         self._process = Process("hami-scheduler", [str(part) for part in command], self._plane.logs / "hami.log")
         self._process.start()
         self.wait_ready()
@@ -99,7 +103,7 @@ class HamiScheduler:
 
 @dataclasses.dataclass(slots=True)
 class GpuNode:
-    """One node: its kubelet stand-in and our device plugin, each with its own identity and log."""
+    """One node: our device plugin, and the process that holds its kubelet stand-in (and that of its neighbours)."""
 
     name: str
     profile: str
@@ -114,7 +118,7 @@ class GpuNode:
 
     def allocations(self) -> list[dict[str, Any]]:
         """Answers of Allocate that the kubelet recorded: pod_uid, container, envs."""
-        record = self.folder / "allocations.jsonl"
+        record = self.folder / RECORD
         return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
 
 
@@ -158,9 +162,10 @@ class Cluster:
         `config` holds extra entries of config.json's `nodeconfig`, merged by node name.
         """
         first = len(self.nodes)
-        added = [self._node(f"node-{first + i:02d}", profile, config) for i, profile in enumerate(profiles)]
-        for node in added:
-            node.kubelet.start()
+        names = [f"node-{first + index:02d}" for index in range(len(profiles))]
+        kubelets = self._kubelets(names)
+        added = [self._node(name, profile, kubelets, config) for name, profile in zip(names, profiles, strict=True)]
+        kubelets.start()
         for node in added:
             node.plugin.start()
         for node in added:
@@ -224,7 +229,7 @@ class Cluster:
         """A kubeconfig of the device plugin that leads through the proxy."""
         return self.plane.kubeconfig("hami-device-plugin-proxied", self._plugin_pair, server=proxy.url)
 
-    def _node(self, name: str, profile: str, config: Sequence[dict[str, Any]]) -> GpuNode:
+    def _node(self, name: str, profile: str, kubelet: Process, config: Sequence[dict[str, Any]]) -> GpuNode:
         folder = self.plane.folder / name
         for part in ("device-plugins", "hook", "cdi", "lock"):
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -232,15 +237,20 @@ class Cluster:
         for extra in config:
             entry |= extra if extra.get("name", name) == name else {}
         (folder / "config.json").write_text(json.dumps({"nodeconfig": [entry]}))
-        kubelet = self._kubelet(name, folder)
         return GpuNode(name, profile, folder, kubelet, self._plugin(name, profile, folder, self._plugin_kubeconfig))
 
-    def _kubelet(self, name: str, folder: Path) -> Process:
-        pair = self.plane.authority.issue(f"kubelet-{name}", f"system:node:{name}", ["system:nodes"])
-        kubeconfig = self.plane.kubeconfig(f"kubelet-{name}", pair)
-        command = [HAMI, "sim", "kubelet", "--kubeconfig", kubeconfig, "--node-name", name]
-        command += ["--kubelet-dir", folder / "device-plugins"]
-        return Process(f"kubelet-{name}", [str(part) for part in command], self.plane.logs / f"{name}-kubelet.log")
+    def _kubelets(self, names: Sequence[str]) -> Process:
+        """One process with the kubelet stand-ins of these nodes, each with its node's identity."""
+        specs = []
+        for name in names:
+            pair = self.plane.authority.issue(f"kubelet-{name}", f"system:node:{name}", ["system:nodes"])
+            folder = self.plane.folder / name
+            device_plugins, record = str(folder / "device-plugins"), str(folder / RECORD)
+            specs.append(NodeSpec(name, str(pair.cert), str(pair.key), device_plugins, record))
+        spec = self.plane.folder / f"kubelets-{names[0]}.json"
+        KubeletSpec(self.plane.server, str(self.plane.authority.cert), specs).write(spec)
+        command = [sys.executable, "-m", "tests.cluster.kubelets", str(spec)]
+        return Process(f"kubelets-{names[0]}", command, self.plane.logs / f"kubelets-{names[0]}.log")
 
     def _plugin(self, name: str, profile: str, folder: Path, kubeconfig: Path) -> Process:
         command = [HAMI, "device-plugin", "--kubeconfig", kubeconfig, "--node-name", name, "-v=3"]

@@ -77,7 +77,7 @@ def serve(folder: Path, profiles: list[str]) -> None:
         print(f"starting {len(profiles)} nodes, each a kubelet stand-in and hami device-plugin", flush=True)
         nodes = cluster.add_nodes(profiles)
         print(instructions(cluster, time.monotonic() - started), flush=True)
-        watch([*cluster.processes(), *(process for node in nodes for process in (node.kubelet, node.plugin))])
+        watch([*cluster.processes(), nodes[0].kubelet, *(node.plugin for node in nodes)])
     finally:
         cluster.stop()
 
