@@ -17,7 +17,7 @@ from hami.certs.reload import ReloadingContext
 from hami.config import device_config, flags
 from hami.config import scheduler as scheduler_config
 from hami.config.scheduler import SchedulerSettings
-from hami.core import admission, keys
+from hami.core import admission
 from hami.core.device_type import Registry
 from hami.core.objects import Node, Pod, node_decoder, pod_decoder
 from hami.kube import paths
@@ -30,7 +30,7 @@ from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.world import World
 from hami.vendors.nvidia.device import Nvidia
-from hami.web import app, card_metrics
+from hami.web import app, asgi, card_metrics
 from hami.web.extender import Extender
 from hami.web.server import Listener, serving
 from hami.web.webhook import Webhook
@@ -60,6 +60,7 @@ class Scheduler:
         self._clock = runtime.SystemClock()
         self.world = World(registry, settings.policies, self._clock, node_label_selector=settings.node_label_selector)
         self._synced = asyncio.Event()
+        self._binder: Binder | None = None
         self.listeners: list[Listener] = []
 
     async def run(self) -> None:
@@ -86,11 +87,14 @@ class Scheduler:
             async with serving(self.listeners):
                 await runtime.run_together(jobs)
         finally:
+            if self._binder:
+                await self._binder.drain()
+            await recorder.drain()
             await client.close()
 
-    def _application(self, writer: KubeWriter, recorder: EventRecorder) -> app.asgi.App:
+    def _application(self, writer: KubeWriter, recorder: EventRecorder) -> asgi.App:
         settings = self._settings
-        binder = Binder(
+        binder = self._binder = Binder(
             self.world,
             writer,
             recorder,
@@ -146,6 +150,3 @@ class Scheduler:
         """`web.extender.Gate`: filter and bind wait until the state is complete."""
         if not self._synced.is_set():
             await self._synced.wait()
-
-
-__all__ = ["Scheduler", "keys", "main"]

@@ -1,0 +1,240 @@
+"""`/filter` and `/bind` on the wire: spellings, answers with all keys, and what broken callers get."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from hami.core.admission import Admission
+from hami.core.model import Policies
+from hami.core.objects import Node, Pod
+from hami.placement.engine import Engine
+from hami.placement.world import World
+from hami.vendors.nvidia.config import NvidiaConfig
+from hami.vendors.nvidia.device import Nvidia
+from hami.web import app, asgi
+from hami.web.extender import Extender
+from hami.web.webhook import Webhook
+from tests.web.asgi_client import Reply, call
+
+REGISTER = (
+    '[{"id":"GPU-a","count":10,"devmem":16384,"devcore":100,"type":"NVIDIA A100","health":true},'
+    '{"id":"GPU-b","index":1,"count":10,"devmem":16384,"devcore":100,"type":"NVIDIA A100","health":true}]'
+)
+KEYS = {"Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"}
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def monotonic_s(self) -> float:
+        return 1000.0
+
+    def unix_s(self) -> float:
+        return 1_790_000_000.0
+
+
+class Binds:
+    """Bind behind a gate, to see what a leaving client does."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.go = asyncio.Event()
+        self.go.set()
+        self.bound: list[tuple[str, str, str, str]] = []
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
+        await self.go.wait()
+        self.bound.append((namespace, name, uid, node))
+        return self.error
+
+
+class Open:
+    """A gate that is open, or opens later."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.event.set()
+
+    async def wait_open(self) -> None:
+        await self.event.wait()
+
+
+class Events:
+    """Keeps what was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, bool, str, str]] = []
+
+    def pod_event(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
+        self.told.append((pod.key, warning, reason, message))
+
+
+class Site:
+    """The application over a world with one registered node."""
+
+    def __init__(self, bind_error: str = "") -> None:
+        self.world = World((Nvidia(NvidiaConfig()),), Policies(), Clock())
+        self.world.on_node(node_view("n1"))
+        self.binds = Binds(bind_error)
+        self.gate = Open()
+        self.events = Events()
+        extender = Extender(Engine(self.world), self.binds, self.gate, self.events)
+        self.app: asgi.App = app.build(extender, Webhook(lambda _pod, _namespace: Admission(True)), lambda: "")
+
+    async def post(self, path: str, document: Any, **options: Any) -> Reply:
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        return await call(self.app, path, body, **options)
+
+    async def filter(self, document: Any, **options: Any) -> dict[str, Any]:
+        reply = await self.post("/filter", document, **options)
+        assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
+        answer: dict[str, Any] = json.loads(reply.body)
+        assert set(answer) == KEYS
+        return answer
+
+
+def node_object(name: str, register: str = REGISTER) -> dict[str, Any]:
+    annotations = {"hami.io/node-nvidia-register": register}
+    status = {"allocatable": {"nvidia.com/gpu": "20"}}
+    return {"metadata": {"name": name, "uid": name, "annotations": annotations}, "status": status}
+
+
+def node_view(name: str) -> Node:
+    import msgspec
+
+    return msgspec.convert(node_object(name), Node)
+
+
+def pod(uid: str = "u1", **limits: int) -> dict[str, Any]:
+    resources = {"limits": {f"nvidia.com/{name}": str(value) for name, value in limits.items()}}
+    metadata = {"name": f"p-{uid}", "namespace": "default", "uid": uid, "resourceVersion": "5"}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+
+
+@pytest.mark.parametrize(
+    ("pod_key", "names_key"), [("Pod", "NodeNames"), ("pod", "nodeNames"), ("pod", "nodenames"), ("Pod", "nodeNames")]
+)
+async def test_both_spellings_are_read_and_capitals_answered(pod_key: str, names_key: str) -> None:
+    site = Site()
+    answer = await site.filter({pod_key: pod(gpu=1, gpumem=1000), names_key: ["n1", "n2"]})
+    assert answer["NodeNames"] == ["n1"]
+    assert answer["FailedNodes"] is None
+    assert answer["Error"] == ""
+    assert site.events.told[0][:3] == ("default/p-u1", False, "FilteringSucceed")
+
+
+async def test_a_pod_without_devices_gets_its_names_back() -> None:
+    answer = await Site().filter({"Pod": pod(), "NodeNames": ["x", "n1"]})
+    assert answer["NodeNames"] == ["x", "n1"]
+    assert answer["FailedNodes"] is None
+
+
+async def test_refused_nodes_are_in_both_maps_with_the_reason() -> None:
+    site = Site()
+    answer = await site.filter({"Pod": pod(gpu=1, gpumem=20000), "NodeNames": ["n1", "n2"]})
+    assert answer["NodeNames"] is None
+    expected = {"n1": "2/2 CardInsufficientMemory", "n2": "node unregistered"}
+    assert answer["FailedNodes"] == expected
+    assert answer["FailedAndUnresolvableNodes"] == expected
+    told = [message for _, _, reason, message in site.events.told if reason == "FilteringFailed"]
+    assert "1 nodes CardInsufficientMemory(n1)" in told
+    assert "no available node, 2 nodes do not meet" in told
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "empty body"),
+        (b"{", "cannot be decoded"),
+        (b"[]", "cannot be decoded"),
+        (b'{"NodeNames":["n1"]}', "extender args missing pod"),
+        (json.dumps({"Pod": pod(gpu=1)}).encode(), "missing node names"),
+        (json.dumps({"Pod": pod(gpu=1), "NodeNames": [1]}).encode(), "no list of node names"),
+        (json.dumps({"Pod": pod(gpu=1), "NodeNames": {"n": 1}}).encode(), "no list of node names"),
+        (json.dumps({"Pod": {"spec": {"containers": 3}}, "NodeNames": []}).encode(), "cannot be decoded"),
+    ],
+)
+async def test_broken_filter_calls_are_answered_with_words(body: bytes, words: str) -> None:
+    answer = await Site().filter(body)
+    assert words in answer["Error"]
+    assert answer["NodeNames"] is None
+
+
+async def test_full_nodes_are_simulated_without_a_trace() -> None:
+    site = Site()
+    nodes = {"items": [node_object("m1"), node_object("m2"), {"metadata": {"name": "cpu"}}]}
+    first = await site.filter({"Pod": pod(gpu=1), "Nodes": nodes})
+    assert [item["metadata"]["name"] for item in first["Nodes"]["items"]] == ["m1"]
+    assert first["FailedNodes"] == {"cpu": "node unregistered"}
+    every = await site.filter({"Pod": pod(gpu=1), "Nodes": nodes}, query="all=true")
+    assert [item["metadata"]["name"] for item in every["Nodes"]["items"]] == ["m1", "m2"]
+    assert site.events.told == []
+    assert list(site.world.ledger.claims()) == []
+
+
+async def test_filter_waits_for_the_gate() -> None:
+    site = Site()
+    site.gate.event.clear()
+    waiting = asyncio.ensure_future(site.filter({"Pod": pod(gpu=1), "NodeNames": ["n1"]}))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    site.gate.event.set()
+    assert (await waiting)["NodeNames"] == ["n1"]
+
+
+@pytest.mark.parametrize(("error", "expected"), [("", ""), ("node n1 is taken", "node n1 is taken")])
+async def test_bind_answers_with_the_error_text(error: str, expected: str) -> None:
+    site = Site(error)
+    reply = await site.post("/bind", {"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "n1"})
+    assert (reply.status, json.loads(reply.body)) == (200, {"Error": expected})
+    assert site.binds.bound == [("ns", "p", "u", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "empty body"),
+        (b"nonsense", "cannot be decoded"),
+        (b"{}", "missing PodName, PodNamespace, PodUID, Node"),
+        (b'{"podName":"p","podNamespace":"ns","podUID":"u"}', "missing Node"),
+    ],
+)
+async def test_broken_bind_calls_are_answered_with_words(body: bytes, words: str) -> None:
+    site = Site()
+    reply = await site.post("/bind", body)
+    assert words in json.loads(reply.body)["Error"]
+    assert site.binds.bound == []
+
+
+async def test_a_client_that_leaves_cancels_its_bind() -> None:
+    site = Site()
+    site.binds.go.clear()
+    leave = asyncio.Event()
+    document = {"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "n1"}
+    waiting = asyncio.ensure_future(site.post("/bind", document, leave=leave))
+    await asyncio.sleep(0)
+    leave.set()
+    await waiting
+    site.binds.go.set()
+    await asyncio.sleep(0)
+    assert site.binds.bound == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/filter", 405),
+        ("PUT", "/webhook", 405),
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("GET", "/version", 200),
+        ("GET", "/nowhere", 404),
+    ],
+)
+async def test_other_routes(method: str, path: str, status: int) -> None:
+    reply = await call(Site().app, path, method=method)
+    assert reply.status == status
