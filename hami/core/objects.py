@@ -35,10 +35,14 @@ class ObjectMeta(_View, frozen=True, rename="camel"):
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
+class ValueFrom(_View, frozen=True, rename="camel"):
+    """A variable's value comes from elsewhere; from where does not matter here."""
+
+
 class EnvVar(_View, frozen=True, rename="camel"):
     name: str = ""
     value: str = ""
-    value_from: msgspec.Raw | None = None
+    value_from: ValueFrom | None = None
 
 
 class ResourceRequirements(_View, frozen=True, rename="camel"):

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from hami.core.model import Device, DeviceShare, NodeState, Use
-from hami.core.objects import Container, Pod
+from hami.core.objects import Container, Pod, pod_decoder
 from hami.vendors.nvidia.device import Nvidia
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -24,7 +24,7 @@ def pod(
         "metadata": {"name": "p", "namespace": "default", "annotations": dict(annotations or {}), **metadata},
         "spec": {"containers": _named("c", containers), "initContainers": _named("i", inits)},
     }
-    return msgspec.convert(body, Pod)
+    return pod_decoder.decode(msgspec.json.encode(body))
 
 
 def container(limits: Mapping[str, object] | None = None, **fields: object) -> Container:

@@ -11,15 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from hami.core.model import NodeState, Policies
+from hami.core.policies import BINPACK, MUTEX, NUMA, SPREAD
 from hami.core.score import device_score
-
-BINPACK: Final = "binpack"
-SPREAD: Final = "spread"
-NUMA: Final = "numa"
-MUTEX: Final = "mutex"
-TOPOLOGY: Final = "topology-aware"
-
-DEVICE_POLICIES: Final = (BINPACK, MUTEX, NUMA, SPREAD, TOPOLOGY)
 
 
 class _Key(enum.Enum):

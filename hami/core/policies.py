@@ -1,0 +1,46 @@
+"""Words of scheduling policies, and the check that a pod uses known ones (spec/scheduler 2.1, 4.4, 4.5)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from hami.core.device_type import Refusal
+from hami.core.keys import GPU_SCHEDULER_POLICY, NODE_SCHEDULER_POLICY
+from hami.core.model import Weights
+from hami.core.request import read_weights, split_words
+
+BINPACK: Final = "binpack"
+SPREAD: Final = "spread"
+NUMA: Final = "numa"
+MUTEX: Final = "mutex"
+TOPOLOGY: Final = "topology-aware"
+
+NODE_POLICIES: Final = (BINPACK, SPREAD)
+DEVICE_POLICIES: Final = (BINPACK, MUTEX, NUMA, SPREAD, TOPOLOGY)
+
+
+def check_policies(annotations: Mapping[str, str]) -> Refusal | None:
+    """Refuses unknown policy words, with the nearest known one, and weights that cannot be read."""
+    node = annotations.get(NODE_SCHEDULER_POLICY, "").strip()
+    refusal = _unknown(NODE_SCHEDULER_POLICY, (node,) if node else (), NODE_POLICIES)
+    if refusal is None:
+        words = split_words(annotations.get(GPU_SCHEDULER_POLICY, ""))
+        refusal = _unknown(GPU_SCHEDULER_POLICY, words, DEVICE_POLICIES)
+    if refusal is None:
+        weights = read_weights(annotations, Weights())
+        refusal = weights if isinstance(weights, Refusal) else None
+    return refusal
+
+
+def unknown_word(word: str, known: Sequence[str]) -> str:
+    """A sentence about a word that is not among the known ones, with the nearest of them."""
+    near = difflib.get_close_matches(word.lower(), known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"unknown policy '{word}': {hint}allowed are {', '.join(known)}"
+
+
+def _unknown(key: str, words: Sequence[str], known: Sequence[str]) -> Refusal | None:
+    word = next((word for word in words if word not in known), None)
+    return None if word is None else Refusal(f"annotation {key}: {unknown_word(word, known)}")
