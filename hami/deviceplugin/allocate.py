@@ -1,0 +1,255 @@
+"""Kubelet's Allocate: whose call it is, what the container gets, and the writes that say so (design 3, spec/node 2.8).
+
+Order: find the pod, make the host folder, one PATCH that erases the segment (and says success when nothing is left),
+then the token. Killed between any two of these, the segment is either still there, so that kubelet's next call for
+the pod is served, or erased, so that nobody gets it and the pod fails; a token left behind is freed by its owner's
+phase (core.token).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from hami.core.container_edits import ContainerEdits
+from hami.core.errors import AllocateError, ApiError, ConflictError, DecodeError, TransportError
+from hami.core.keys import BIND_PHASE, MAX_LABEL_VALUE_CHARS, PHASE_FAILED, PHASE_SUCCESS, VGPU_NODE
+from hami.core.model import ContainerShares
+from hami.core.objects import Node, Pod
+from hami.deviceplugin import event_reasons
+from hami.deviceplugin.board import Board
+from hami.deviceplugin.container_setup import ContainerSetup
+from hami.deviceplugin.replays import Replays
+from hami.deviceplugin.replicas import card_of
+from hami.deviceplugin.settings import PluginSettings
+from hami.deviceplugin.token_release import release_token
+from hami.deviceplugin.whose_pod import Found, NobodysCall, find_pod
+from hami.kube.writer import KubeWriter
+from hami.placement.ports import EventSink
+from hami.vendors.nvidia.device import Nvidia
+from hami.vendors.nvidia.names import TO_ALLOCATE_KEY
+
+_PATCH_ATTEMPTS: Final = 3
+_FAILURE_TIMEOUT_S: Final = 3.0
+_AGAIN: Final = "Delete the pod so that it is scheduled again; a controller's pod is replaced by itself."
+
+log = structlog.get_logger(__name__)
+
+Answer = list[ContainerEdits]
+
+
+@dataclass(slots=True)
+class AllocateStats:
+    """For metrics."""
+
+    served: int = 0
+    refused: int = 0
+    failed: int = 0
+    replayed: int = 0
+    cards_differ: int = 0
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known about one call so far: who has to be told if it fails."""
+
+    found: Found | None = None
+
+
+class Allocator:
+    """Serves Allocate calls one at a time, each within its own deadline."""
+
+    def __init__(
+        self,
+        settings: PluginSettings,
+        board: Board,
+        writer: KubeWriter,
+        events: EventSink,
+        setup: ContainerSetup,
+        generation: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._board = board
+        self._writer = writer
+        self._vendor = Nvidia(settings.nvidia)
+        self._events = events
+        self._setup = setup
+        self._replays = Replays(generation)
+        self._turn = asyncio.Lock()
+        self._running: set[asyncio.Task[Answer]] = set()
+        self.stats = AllocateStats()
+
+    async def allocate(self, requests: Sequence[Sequence[str]]) -> Answer:
+        """Edits for each container, given kubelet's device ids for each. Raises AllocateError with what to do.
+
+        Goes on when kubelet hangs up in the middle, so that no write is left half done.
+        """
+        task = asyncio.create_task(self._in_turn(requests))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def drain(self) -> None:
+        """Waits for calls whose kubelet has hung up."""
+        if self._running:
+            await asyncio.wait(self._running)
+
+    async def _in_turn(self, requests: Sequence[Sequence[str]]) -> Answer:
+        limit_s = self._settings.allocate_timeout_s
+        deadline_s = asyncio.get_running_loop().time() + limit_s
+        attempt = _Attempt()
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._turn.acquire()
+        except TimeoutError as error:
+            raise AllocateError(f"earlier calls took all of {limit_s:g} s; kubelet may try again") from error
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await self._serve(requests, attempt)
+        except TimeoutError as error:
+            raise await self._failure(attempt, f"not done within {limit_s:g} s: is the API server slow?") from error
+        except (ApiError, TransportError) as error:
+            raise await self._failure(attempt, f"the API server: {error}") from error
+        except (OSError, ValueError) as error:
+            raise await self._failure(attempt, f"files on the node: {error}") from error
+        except (AllocateError, DecodeError) as error:
+            raise await self._failure(attempt, str(error)) from error
+        finally:
+            self._turn.release()
+
+    async def _serve(self, requests: Sequence[Sequence[str]], attempt: _Attempt) -> Answer:
+        self._check_ids(requests)
+        counts = [len(ids) for ids in requests]
+        found = await find_pod(self._writer, self._settings.node_name, counts, self._vendor)
+        if isinstance(found, NobodysCall):
+            return await self._replay_or_refuse(requests, found)
+        attempt.found = found
+        for call in found.calls:
+            self._check_cards(call.shares)
+        state = self._board.state
+        edits = [await self._setup.prepare(call, state) for call in found.calls]
+        await self._commit(found)
+        self._replays.remember(requests, found, edits)
+        self._note_other_cards(requests, found)
+        self.stats.served += 1
+        log.info(
+            "allocated",
+            pod=found.pod.key,
+            uid=found.pod.metadata.uid,
+            container=[call.container_index for call in found.calls],
+            cards=[share.device_id for call in found.calls for share in call.shares],
+        )
+        return edits
+
+    async def _commit(self, found: Found) -> None:
+        """Erases what is consumed; with nothing left, says success and gives the token back."""
+        last = found.calls[-1]
+        annotations = {TO_ALLOCATE_KEY: last.rest_text}
+        if last.complete:
+            annotations[BIND_PHASE] = PHASE_SUCCESS
+        await self._patch_unchanged(found.pod, annotations)
+        if last.complete:
+            await self._release(found.pod, found.node)
+
+    async def _patch_unchanged(self, pod: Pod, annotations: dict[str, str]) -> None:
+        """Patches the pod as long as its work list is the one that was read; kubelet's status writes do not matter."""
+        node_name = self._settings.node_name
+        labels = {VGPU_NODE: node_name} if len(node_name) <= MAX_LABEL_VALUE_CHARS else None
+        meta = pod.metadata
+        for attempt in range(1, _PATCH_ATTEMPTS + 1):
+            try:
+                await self._writer.patch_pod_annotations(
+                    meta.namespace,
+                    meta.name,
+                    annotations,
+                    uid=pod.metadata.uid,
+                    resource_version=meta.resource_version,
+                    labels=labels,
+                )
+            except ConflictError:
+                fresh = await self._writer.get_pod(meta.namespace, meta.name)
+                same = fresh.metadata.uid == pod.metadata.uid
+                unchanged = fresh.annotations.get(TO_ALLOCATE_KEY) == pod.annotations.get(TO_ALLOCATE_KEY)
+                if attempt == _PATCH_ATTEMPTS or not same or not unchanged:
+                    raise
+                meta = fresh.metadata
+            else:
+                return
+
+    async def _release(self, pod: Pod, node: Node | None) -> None:
+        try:
+            await release_token(self._writer, self._settings.node_name, pod, node)
+        except (ApiError, TransportError) as error:
+            # The pod's phase says that it needs the token no more: the next bind frees it.
+            log.warning("token not released", pod=pod.key, why=str(error))
+
+    async def _replay_or_refuse(self, requests: Sequence[Sequence[str]], nobody: NobodysCall) -> Answer:
+        record = self._replays.find(requests, nobody.pods)
+        if record is not None:
+            self.stats.replayed += 1
+            log.info("allocated again", pod=record.pod_key, uid=record.pod_uid)
+            return record.edits
+        self.stats.refused += 1
+        if nobody.owner is not None:
+            self._events.pod_event(
+                nobody.owner, warning=True, reason=event_reasons.CALL_REFUSED, message=nobody.message
+            )
+        else:
+            node = self._settings.node_name
+            self._events.node_event(node, warning=True, reason=event_reasons.CALL_REFUSED, message=nobody.message)
+        raise AllocateError(
+            f"{nobody.message}. If the pod was not placed by hami's scheduler, look at schedulerName, the label"
+            " hami.io/webhook and the webhook's certificate"
+        )
+
+    async def _failure(self, attempt: _Attempt, problem: str) -> AllocateError:
+        """The error for kubelet. A pod that was positively identified is marked failed and its token freed."""
+        if attempt.found is None:
+            return AllocateError(problem)
+        self.stats.failed += 1
+        pod = attempt.found.pod
+        message = f"node {self._settings.node_name} cannot give pod {pod.key} its devices: {problem}. {_AGAIN}"
+        self._events.pod_event(pod, warning=True, reason=event_reasons.ALLOCATE_FAILED, message=message)
+        log.error("allocate failed", pod=pod.key, uid=pod.metadata.uid, why=problem)
+        try:
+            async with asyncio.timeout(_FAILURE_TIMEOUT_S):
+                meta = pod.metadata
+                await self._writer.patch_pod_annotations(
+                    meta.namespace, meta.name, {BIND_PHASE: PHASE_FAILED}, uid=meta.uid
+                )
+                await self._release(pod, None)
+        except (ApiError, TransportError, TimeoutError) as error:
+            # kubelet fails the pod now; a failed owner frees the token too.
+            log.warning("phase failed not written", pod=pod.key, why=str(error))
+        return AllocateError(message)
+
+    def _check_ids(self, requests: Sequence[Sequence[str]]) -> None:
+        state = self._board.state
+        unknown = [each for ids in requests for each in ids if state.card(card_of(each)) is None]
+        if unknown:
+            raise AllocateError(f"kubelet asks for devices that this plugin does not offer: {', '.join(unknown)}")
+
+    def _check_cards(self, shares: ContainerShares) -> None:
+        state = self._board.state
+        for share in shares:
+            if state.card(share.device_id) is None:
+                raise AllocateError(f"card {share.device_id}, which the scheduler chose, is not on this node")
+            if not state.healthy(share.device_id):
+                why = state.unhealthy[share.device_id]
+                raise AllocateError(f"card {share.device_id}, which the scheduler chose, is out of service ({why})")
+
+    def _note_other_cards(self, requests: Sequence[Sequence[str]], found: Found) -> None:
+        """Counts, and where kubelet was told which cards to book also shows, that it booked others (issue 1741)."""
+        for ids, call in zip(requests, found.calls, strict=True):
+            booked = sorted(card_of(each) for each in ids)
+            chosen = sorted(share.device_id for share in call.shares)
+            if booked == chosen:
+                continue
+            self.stats.cards_differ += 1
+            if self._settings.preferred_allocation:
+                message = f"kubelet booked {', '.join(booked)}; the container gets {', '.join(chosen)}"
+                self._events.pod_event(found.pod, warning=False, reason=event_reasons.CARDS_DIFFER, message=message)

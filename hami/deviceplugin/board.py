@@ -1,0 +1,79 @@
+"""The cards of this node as everybody in the plugin sees them, and the signal that something changed.
+
+One owner: discovery and health write, ListAndWatch, Allocate and the node annotation read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from hami.deviceplugin.settings import PluginSettings
+from hami.nvml.probe import CardFacts, PairFacts
+
+_KUBELET_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+"""kubelet takes no larger gRPC message (report B95)."""
+_BYTES_PER_REPLICA: Final = 40
+"""Beside the card's id: number, health word, NUMA node and protobuf's lengths, rounded up."""
+
+
+class BoardState(msgspec.Struct, frozen=True):
+    """What is offered: cards ordered by index, replicas per card, reasons of the cards out of service."""
+
+    cards: tuple[CardFacts, ...] = ()
+    replicas: int = 1
+    unhealthy: dict[str, str] = {}
+    pairs: tuple[PairFacts, ...] = ()
+
+    def card(self, uuid: str) -> CardFacts | None:
+        return next((card for card in self.cards if card.uuid == uuid), None)
+
+    def healthy(self, uuid: str) -> bool:
+        return uuid not in self.unhealthy
+
+
+class Board:
+    """Holds the current state. Readers wait for `changed_since(version)`."""
+
+    def __init__(self, settings: PluginSettings) -> None:
+        self._settings = settings
+        self._changed = asyncio.Condition()
+        self.state = BoardState()
+        self.version = 0
+
+    async def set_cards(self, cards: tuple[CardFacts, ...], pairs: tuple[PairFacts, ...] = ()) -> None:
+        """Takes what the driver lists; cards that the node's configuration hides are left out (report B101)."""
+        shown = tuple(sorted((card for card in cards if not self._hidden(card)), key=lambda card: card.index))
+        replicas = capped_replicas(self._settings.nvidia.device_split_count, len(shown))
+        await self._set(msgspec.structs.replace(self.state, cards=shown, replicas=replicas, pairs=pairs))
+
+    async def set_unhealthy(self, unhealthy: Mapping[str, str]) -> None:
+        """Takes the complete set of cards out of service."""
+        await self._set(msgspec.structs.replace(self.state, unhealthy=dict(unhealthy)))
+
+    async def changed_since(self, version: int) -> int:
+        """Waits until the state is newer than `version`; returns its version."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.version > version)
+            return self.version
+
+    async def _set(self, state: BoardState) -> None:
+        async with self._changed:
+            if state != self.state:
+                self.state = state
+                self.version += 1
+                self._changed.notify_all()
+
+    def _hidden(self, card: CardFacts) -> bool:
+        return card.uuid in self._settings.hidden_uuids or card.index in self._settings.hidden_indexes
+
+
+def capped_replicas(asked: int, cards: int) -> int:
+    """Replicas per card so that the whole list fits into one message of kubelet."""
+    if cards == 0:
+        return asked
+    id_bytes = len("GPU-") + 36
+    return max(1, min(asked, _KUBELET_MESSAGE_BYTES // (cards * (id_bytes + _BYTES_PER_REPLICA))))

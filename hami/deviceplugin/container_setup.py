@@ -1,0 +1,78 @@
+"""Joins what the host has with what the vendor computes: one container's edits, its folder made (spec/node 2.10)."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from hami.core.codec import parse_bool
+from hami.core.container_edits import ContainerEdits, DeviceNode
+from hami.core.errors import AllocateError
+from hami.core.objects import Container
+from hami.core.whose_call import Call
+from hami.deviceplugin.board import BoardState
+from hami.deviceplugin.host_files import container_dir, prepare_container_dir
+from hami.deviceplugin.settings import PluginSettings
+from hami.vendors.nvidia.edits import DeviceListStrategy, EditContext, container_edits
+from hami.vendors.nvidia.names import ENV_DISABLE_CONTROL, MODE_MIG
+
+_CONTROL_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+
+
+class ContainerSetup:
+    """Makes one container ready on this host."""
+
+    def __init__(self, settings: PluginSettings) -> None:
+        self._settings = settings
+
+    async def prepare(self, call: Call, state: BoardState) -> ContainerEdits:
+        """Makes the container's folder and returns its edits. Raises AllocateError, OSError and ValueError."""
+        settings = self._settings
+        if settings.mode == MODE_MIG:
+            raise AllocateError("this plugin does not create MIG instances yet; set operatingmode to hami-core")
+        if not call.container_name:
+            raise AllocateError(f"segment {call.container_index} of the allocation belongs to no container of the pod")
+        folder = container_dir(settings.vgpu_dir, call.pod.metadata.uid, call.container_name)
+        return await asyncio.to_thread(self._prepare, call, state, folder)
+
+    def _prepare(self, call: Call, state: BoardState, folder: Path) -> ContainerEdits:
+        settings = self._settings
+        prepare_container_dir(folder, settings.lock_dir)
+        container = call.pod.containers[call.container_index]
+        context = EditContext(
+            hook_path=str(settings.hook_path),
+            lock_dir=str(settings.lock_dir),
+            container_dir=str(folder),
+            cache_name=str(uuid.uuid4()),
+            plugin_version=settings.version,
+            has_versioned_library=(settings.vgpu_dir / f"libvgpu.so.{settings.version}").is_file(),
+            has_license=(settings.vgpu_dir / "license").is_file(),
+            disable_control=settings.allow_disable_control and opts_out(container),
+            memory_scaling=settings.nvidia.device_memory_scaling,
+            log_level=settings.nvidia.lib_cuda_log_level,
+            mode=settings.mode,
+            device_list_strategies=tuple(DeviceListStrategy(each) for each in settings.device_list_strategies),
+            pass_device_specs=settings.pass_device_specs,
+            device_nodes=self._device_nodes(call, state) if settings.pass_device_specs else (),
+        )
+        return container_edits(call.shares, context, settings.nvidia)
+
+    def _device_nodes(self, call: Call, state: BoardState) -> tuple[DeviceNode, ...]:
+        """Control nodes that exist here, then the node of each card (spec/node 2.9)."""
+        dev = self._settings.dev_root / "dev"
+        control = [dev / name for name in _CONTROL_NODES if (dev / name).exists()]
+        cards = [state.card(share.device_id) for share in call.shares]
+        return tuple(_nodes([*control, *(dev / f"nvidia{card.minor}" for card in cards if card is not None)]))
+
+
+def _nodes(paths: Iterable[Path]) -> Iterable[DeviceNode]:
+    for path in dict.fromkeys(paths):
+        yield DeviceNode(container_path=f"/dev/{path.name}", host_path=str(path))
+
+
+def opts_out(container: Container) -> bool:
+    """Whether the container's own CUDA_DISABLE_CONTROL, as a literal value, says so (spec/node 2.10, vector 9)."""
+    return any(each.name == ENV_DISABLE_CONTROL and parse_bool(each.value) is True for each in container.env or ())

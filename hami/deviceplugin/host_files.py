@@ -1,0 +1,67 @@
+"""Files on the host that containers of a pod see: made before kubelet starts the container (spec/node 2.10).
+
+Containers run as any user, hence the open modes; they are set by chmod because the process's umask would cut them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+_OPEN_MODE: Final = 0o777
+_CONTAINERS: Final = "containers"
+
+
+def container_dir(vgpu_dir: Path, pod_uid: str, container: str) -> Path:
+    """The folder of one container: `containers/<podUID>_<containerName>`. Raises ValueError for names with a slash."""
+    name = f"{pod_uid}_{container}"
+    if "/" in name or not pod_uid or not container:
+        raise ValueError(f"{name!r} is no name of a container's folder")
+    return vgpu_dir / _CONTAINERS / name
+
+
+def prepare_container_dir(folder: Path, lock_dir: Path) -> None:
+    """Makes the container's folder anew and empty, and the lock folder if it is missing. Raises OSError.
+
+    The old folder is renamed before it is removed, so that nobody sees it half empty.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(folder):
+        trash = Path(tempfile.mkdtemp(prefix=".old-", dir=folder.parent))
+        folder.rename(trash / folder.name)
+        shutil.rmtree(trash)
+    folder.mkdir()
+    folder.chmod(_OPEN_MODE)
+    lock_dir.mkdir(parents=True, exist_ok=True)
+    lock_dir.chmod(_OPEN_MODE)
+
+
+def write_atomically(path: Path, content: bytes, mode: int) -> None:
+    """Writes a file so that every reader sees the old or the new content, also after a power cut. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def remove_container_dirs(vgpu_dir: Path, live_pod_uids: frozenset[str]) -> list[str]:
+    """Removes folders of pods that no longer exist on this node; returns their names."""
+    removed = []
+    root = vgpu_dir / _CONTAINERS
+    for folder in sorted(root.iterdir()) if root.is_dir() else ():
+        uid = folder.name.partition("_")[0]
+        if folder.is_dir() and uid and uid not in live_pod_uids:
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(folder.name)
+    return removed

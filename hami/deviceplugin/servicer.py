@@ -1,0 +1,92 @@
+"""The gRPC face of the plugin: protobuf in, protobuf out (kubelet's device plugin API v1beta1, spec/node 2)."""
+
+# ruff: noqa: N802, ARG002 - names and arguments are the protocol's
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import structlog
+
+from hami.core.container_edits import ContainerEdits
+from hami.core.errors import AllocateError
+from hami.deviceplugin.allocate import Allocator
+from hami.deviceplugin.board import Board
+from hami.deviceplugin.preferred import Preferences
+from hami.deviceplugin.replicas import device_list
+from hami.deviceplugin.settings import PluginSettings
+from hami.proto import deviceplugin_v1beta1_pb2 as pb
+from hami.proto import deviceplugin_v1beta1_pb2_grpc as rpc
+
+log = structlog.get_logger(__name__)
+
+
+class DevicePluginServicer(rpc.DevicePluginServicer):
+    """Serves one resource. Method names are those of the protocol."""
+
+    def __init__(self, settings: PluginSettings, board: Board, allocator: Allocator, preferences: Preferences) -> None:
+        self._settings = settings
+        self._board = board
+        self._allocator = allocator
+        self._preferences = preferences
+
+    async def GetDevicePluginOptions(self, request: pb.Empty, context: Any) -> pb.DevicePluginOptions:
+        """The same as at registration."""
+        return pb.DevicePluginOptions(
+            pre_start_required=False, get_preferred_allocation_available=self._settings.preferred_allocation
+        )
+
+    async def ListAndWatch(self, request: pb.Empty, context: Any) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """All devices now, and again whenever their list or health changes."""
+        sent = None
+        version = -1
+        while True:
+            version = await self._board.changed_since(version)
+            devices = device_list(self._board.state, numa=self._settings.nvidia.enable_numa_topology)
+            if devices != sent:
+                sent = devices
+                yield devices
+
+    async def GetPreferredAllocation(
+        self, request: pb.PreferredAllocationRequest, context: Any
+    ) -> pb.PreferredAllocationResponse:
+        """Ids of the cards that the scheduler chose; empty where that is not known (kubelet then chooses)."""
+        chosen = await self._preferences.choose(request.container_requests)
+        return pb.PreferredAllocationResponse(
+            container_responses=[pb.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
+        )
+
+    async def Allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:
+        """Env, mounts and devices of each container, or FAILED_PRECONDITION with what to do."""
+        try:
+            edits = await self._allocator.allocate([list(each.devices_ids) for each in request.container_requests])
+        except AllocateError as error:
+            log.warning("allocate refused", why=str(error))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
+        return pb.AllocateResponse(container_responses=[to_response(each) for each in edits])
+
+    async def PreStartContainer(
+        self, request: pb.PreStartContainerRequest, context: Any
+    ) -> pb.PreStartContainerResponse:
+        """Nothing to do."""
+        return pb.PreStartContainerResponse()
+
+
+def to_response(edits: ContainerEdits) -> pb.ContainerAllocateResponse:
+    """Container edits in kubelet's form."""
+    return pb.ContainerAllocateResponse(
+        envs=dict(edits.envs),
+        mounts=[
+            pb.Mount(container_path=each.container_path, host_path=each.host_path, read_only=each.read_only)
+            for each in edits.mounts
+        ],
+        devices=[
+            pb.DeviceSpec(container_path=each.container_path, host_path=each.host_path, permissions=each.permissions)
+            for each in edits.devices
+        ],
+        annotations=dict(edits.annotations),
+        cdi_devices=[pb.CDIDevice(name=name) for name in edits.cdi_devices],
+    )

@@ -1,0 +1,85 @@
+"""What one device plugin process is told: everything frozen, read by `hami.config` and the composition root.
+
+Defaults are the chart's (spec/node 1.2-1.4, 2.10).
+"""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+
+import msgspec
+
+from hami import __version__
+from hami.core.codec import RegisterForm
+from hami.vendors.nvidia.config import NvidiaConfig
+from hami.vendors.nvidia.names import MODE_CORE
+
+KUBELET_DIR = Path("/var/lib/kubelet/device-plugins")
+
+
+class Heartbeat(enum.StrEnum):
+    """When the node's annotations are written (design 3, "Registration")."""
+
+    ALWAYS = "always"
+    """Every period, as proof of life."""
+    ON_CHANGE = "on-change"
+    """Only differences: for very large clusters."""
+
+
+class HealthSettings(msgspec.Struct, frozen=True):
+    """Which driver errors take a card out of service, and when it comes back (spec/node 4; reports B88, B89)."""
+
+    enabled: bool = True
+    ignored_xids: frozenset[int] = frozenset({13, 31, 43, 45, 68, 109})
+    xid_quiet_s: float = 300.0
+    """A card that answers and had no critical error for so long is healthy again; 0 keeps it out until a restart."""
+    poll_s: float = 5.0
+    """How long one wait for error events lasts."""
+
+
+class PluginSettings(msgspec.Struct, frozen=True):
+    """One node's plugin. Scaling, split count, NUMA and log level are those of `nvidia`, per-node values included."""
+
+    node_name: str
+    nvidia: NvidiaConfig = NvidiaConfig()
+    kubelet_dir: Path = KUBELET_DIR
+    hook_path: Path = Path("/usr/local")
+    """Host prefix: the shim and the containers' folders live in its folder `vgpu`."""
+    lock_dir: Path = Path("/tmp/vgpulock")  # noqa: S108 - the name that the shim knows, on host and in containers
+    cdi_root: Path = Path("/var/run/cdi")
+    mode: str = MODE_CORE
+    hidden_uuids: tuple[str, ...] = ()
+    hidden_indexes: tuple[int, ...] = ()
+    preferred_allocation: bool = True
+    register_form: RegisterForm = RegisterForm.JSON
+    heartbeat: Heartbeat = Heartbeat.ALWAYS
+    report_interval_s: float = 30.0
+    pair_scores: bool = False
+    """Publish link quality (environment ENABLE_TOPOLOGY_SCORE upstream)."""
+    device_list_strategies: tuple[str, ...] = ("envvar",)
+    pass_device_specs: bool = False
+    dev_root: Path = Path("/")
+    """Where the host's `dev` folder lies, for device specs."""
+    allow_disable_control: bool = False
+    """Containers may opt out of the limits by CUDA_DISABLE_CONTROL (design 5: off unless the operator allows it)."""
+    allocate_timeout_s: float = 5.0
+    watch_interval_s: float = 0.5
+    """How often kubelet's socket and ours are looked at."""
+    health: HealthSettings = HealthSettings()
+    notes: tuple[str, ...] = ()
+    """Said once as warning events on the node (config.json has no entry for it, with the nearest name)."""
+    version: str = __version__
+
+    @property
+    def kubelet_socket(self) -> Path:
+        return self.kubelet_dir / "kubelet.sock"
+
+    @property
+    def plugin_socket(self) -> Path:
+        """`nvidia-<name>.sock`, the name being the resource's part after the slash (spec/node 2.1)."""
+        return self.kubelet_dir / f"nvidia-{self.nvidia.resource_count_name.rpartition('/')[2]}.sock"
+
+    @property
+    def vgpu_dir(self) -> Path:
+        return self.hook_path / "vgpu"

@@ -1,0 +1,126 @@
+"""What the node knows about its cards, behind one protocol: the driver for real, or a profile that stands in for it.
+
+Every call has a time limit inside; what cannot be read raises NvmlError, one card that cannot be read becomes a
+problem beside the others (reports B85, B106). Units: bytes for memory as NVML gives it, MiB where the name says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from hami.core.errors import ConfigError
+from hami.core.model import MigPlacement
+
+NUMA_UNKNOWN: Final = -1
+
+CRITICAL_ERROR: Final = "xid"
+ECC_DOUBLE_BIT: Final = "ecc-double-bit"
+ECC_SINGLE_BIT: Final = "ecc-single-bit"
+
+
+class MigProfileFacts(msgspec.Struct, frozen=True):
+    """One GPU instance profile that the card offers, by its number of compute slices (spec/node 5.2)."""
+
+    slices: int
+    """The N of `Ng.…`."""
+    memory_mib: int
+    slice_count: int
+    multiprocessors: int
+    placements: tuple[MigPlacement, ...] = ()
+
+
+class CardFacts(msgspec.Struct, frozen=True):
+    """One card as the driver describes it."""
+
+    uuid: str
+    index: int
+    name: str
+    memory_bytes: int | None
+    """None where the driver says that the query is not supported (cards with unified memory, report B86)."""
+    pci_bus_id: str = ""
+    numa: int = NUMA_UNKNOWN
+    minor: int = 0
+    """The n of the device node `nvidia<n>`."""
+    mig_enabled: bool = False
+    mig_profiles: tuple[MigProfileFacts, ...] = ()
+
+
+class Cards(msgspec.Struct, frozen=True):
+    """All cards that could be read, ordered by index, and a text for each that could not."""
+
+    cards: tuple[CardFacts, ...]
+    problems: tuple[str, ...] = ()
+    driver_version: str = ""
+
+
+class PairFacts(msgspec.Struct, frozen=True):
+    """How two cards are joined. `level` is NVML's common ancestor; links are counted per direction."""
+
+    first: str
+    second: str
+    level: str
+    """internal, single, multiple, hostbridge, node or system; empty if unknown."""
+    links_forward: int = 0
+    links_back: int = 0
+    through_switch: int = 0
+    """Links of the pair through NVSwitch: the smaller count of the two cards."""
+
+
+class HealthEvent(msgspec.Struct, frozen=True):
+    """An error event of the driver. An empty `uuid` means that it cannot be told which card is meant."""
+
+    uuid: str
+    kind: str
+    code: int = 0
+    """The XID for `xid`, else 0."""
+
+
+class ProcessFacts(msgspec.Struct, frozen=True):
+    """A process that uses a card; host pid and its memory on the card."""
+
+    uuid: str
+    pid: int
+    memory_bytes: int
+
+
+class DeviceProbe(Protocol):
+    """Reads the cards of this node. Safe to call from one event loop; calls may overlap."""
+
+    async def cards(self) -> Cards:
+        """All cards. Raises NvmlError if the driver cannot be asked at all."""
+
+    async def pairs(self) -> tuple[PairFacts, ...]:
+        """How the cards are joined, each pair once. Raises NvmlError."""
+
+    async def lost(self) -> dict[str, str]:
+        """Cards that do not answer now, by uuid, each with what the driver said. Raises NvmlError."""
+
+    async def events(self, timeout_s: float) -> tuple[HealthEvent, ...]:
+        """Waits for error events, at most `timeout_s`; empty if there were none. Raises NvmlError."""
+
+    async def processes(self) -> tuple[ProcessFacts, ...]:
+        """Who uses which card. Raises NvmlError."""
+
+    async def close(self) -> None:
+        """Ends the session with the driver."""
+
+
+def open_probe(source: str, *, node_name: str = "", driver_root: Path = Path("/")) -> DeviceProbe:
+    """The probe for `real`, or for `sim:PROFILE` with a profile's name or path. Raises ConfigError.
+
+    `node_name` makes the ids of simulated cards different on every node; under `driver_root` the driver's library is
+    looked for (spec/node 1.2).
+    """
+    kind, _, profile = source.partition(":")
+    if kind == "real" and not profile:
+        from hami.nvml.real import RealProbe
+
+        return RealProbe(driver_root=driver_root)
+    if kind == "sim" and profile:
+        from hami.nvml.simulated import SimulatedProbe, find_profile
+
+        return SimulatedProbe(find_profile(profile), node_name)
+    raise ConfigError(f"NVML source {source!r}: allowed are real and sim:PROFILE")

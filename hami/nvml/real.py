@@ -1,0 +1,342 @@
+"""The driver, through pynvml. The only file that knows that untyped module.
+
+One session owner, every call with a time limit on a thread of its own (traps T-24, T-26; report B106).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pynvml
+
+from hami.core.errors import NvmlError
+from hami.core.model import MigPlacement
+from hami.nvml.caller import Caller
+from hami.nvml.probe import (
+    CRITICAL_ERROR,
+    ECC_DOUBLE_BIT,
+    ECC_SINGLE_BIT,
+    NUMA_UNKNOWN,
+    CardFacts,
+    Cards,
+    HealthEvent,
+    MigProfileFacts,
+    PairFacts,
+    ProcessFacts,
+)
+
+_CALL_TIMEOUT_S: Final = 10.0
+_EVENT_GRACE_S: Final = 5.0
+_PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
+_MIB: Final = 1024 * 1024
+_LIBRARY: Final = "libnvidia-ml.so.1"
+_LIBRARY_FOLDERS: Final = (
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+)
+"""Where distributions put it (spec/node 1.2)."""
+
+_LEVELS: Final = {
+    pynvml.NVML_TOPOLOGY_INTERNAL: "internal",
+    pynvml.NVML_TOPOLOGY_SINGLE: "single",
+    pynvml.NVML_TOPOLOGY_MULTIPLE: "multiple",
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: "hostbridge",
+    pynvml.NVML_TOPOLOGY_NODE: "node",
+    pynvml.NVML_TOPOLOGY_SYSTEM: "system",
+}
+_GI_PROFILES: Final = {
+    1: pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE,
+    2: pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE,
+    3: pynvml.NVML_GPU_INSTANCE_PROFILE_3_SLICE,
+    4: pynvml.NVML_GPU_INSTANCE_PROFILE_4_SLICE,
+    6: pynvml.NVML_GPU_INSTANCE_PROFILE_6_SLICE,
+    7: pynvml.NVML_GPU_INSTANCE_PROFILE_7_SLICE,
+    8: pynvml.NVML_GPU_INSTANCE_PROFILE_8_SLICE,
+}
+_EVENT_KINDS: Final = {
+    pynvml.nvmlEventTypeXidCriticalError: CRITICAL_ERROR,
+    pynvml.nvmlEventTypeDoubleBitEccError: ECC_DOUBLE_BIT,
+    pynvml.nvmlEventTypeSingleBitEccError: ECC_SINGLE_BIT,
+}
+_NOT_OFFERED: Final = (
+    pynvml.NVMLError_NotSupported,
+    pynvml.NVMLError_FunctionNotFound,
+    pynvml.NVMLError_InvalidArgument,
+    pynvml.NVMLError_NotFound,
+    pynvml.NVMLError_NoPermission,
+)
+
+R = TypeVar("R")
+
+
+class RealProbe:
+    """Implements `DeviceProbe` over libnvidia-ml. Opens the session at the first call and again after a failure."""
+
+    def __init__(
+        self, timeout_s: float = _CALL_TIMEOUT_S, pci_devices: Path = _PCI_DEVICES, driver_root: Path = Path("/")
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._driver_root = driver_root
+        self._pci_devices = pci_devices
+        self._caller = Caller("nvml")
+        self._event_caller = Caller("nvml-events")
+        self._open = False
+        self._event_set: Any = None
+
+    async def cards(self) -> Cards:
+        return await self._call("cards", self._read_cards)
+
+    async def pairs(self) -> tuple[PairFacts, ...]:
+        return await self._call("links", _read_pairs)
+
+    async def lost(self) -> dict[str, str]:
+        return await self._call("liveness", _read_lost)
+
+    async def processes(self) -> tuple[ProcessFacts, ...]:
+        return await self._call("processes", _read_processes)
+
+    async def events(self, timeout_s: float) -> tuple[HealthEvent, ...]:
+        if self._event_set is None:
+            self._event_set = await self._call("event registration", _register_events)
+        events = self._event_set
+
+        def wait() -> tuple[HealthEvent, ...]:
+            return _wait_event(events, int(timeout_s * 1000))
+
+        try:
+            return await self._event_caller.call("event wait", wait, timeout_s + _EVENT_GRACE_S)
+        except pynvml.NVMLError as error:
+            self._event_set = None
+            raise NvmlError(f"event wait: {error}") from error
+
+    async def close(self) -> None:
+        if self._open:
+            self._open = False
+            await self._caller.call("shutdown", _shutdown, self._timeout_s)
+        self._caller.close()
+        self._event_caller.close()
+
+    async def _call(self, what: str, function: Callable[[], R]) -> R:
+        def opened() -> R:
+            if not self._open:
+                load_library(self._driver_root)
+                pynvml.nvmlInit()
+                self._open = True
+            return function()
+
+        try:
+            return await self._caller.call(what, opened, self._timeout_s)
+        except (pynvml.NVMLError_Uninitialized, pynvml.NVMLError_DriverNotLoaded) as error:
+            self._open = False
+            raise NvmlError(f"{what}: {error}") from error
+        except pynvml.NVMLError as error:
+            raise NvmlError(f"{what}: {error}") from error
+
+    def _read_cards(self) -> Cards:
+        found: list[CardFacts] = []
+        problems: list[str] = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                found.append(_read_card(index, self._pci_devices))
+            except pynvml.NVMLError as error:
+                problems.append(f"card {index}: {error}")
+        version = str(pynvml.nvmlSystemGetDriverVersion())
+        return Cards(tuple(found), tuple(problems), version)
+
+
+def load_library(driver_root: Path) -> Path | None:
+    """Loads the driver's library from under `driver_root`, so that pynvml finds it by its name; None if not there."""
+    if driver_root == Path("/"):
+        return None
+    for folder in _LIBRARY_FOLDERS:
+        path = driver_root / folder / _LIBRARY
+        if path.exists():
+            try:
+                ctypes.CDLL(str(path.resolve()), mode=ctypes.RTLD_GLOBAL)
+            except OSError:
+                continue
+            return path
+    return None
+
+
+def _read_card(index: int, pci_devices: Path) -> CardFacts:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    bus_id = _text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+    return CardFacts(
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        index=index,
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        memory_bytes=_memory_bytes(handle),
+        pci_bus_id=bus_id,
+        numa=read_numa(pci_devices, bus_id),
+        minor=_offered(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), index),
+        mig_enabled=_offered(lambda: bool(pynvml.nvmlDeviceGetMigMode(handle)[0]), False),
+        mig_profiles=_read_mig_profiles(handle),
+    )
+
+
+def read_numa(pci_devices: Path, bus_id: str) -> int:
+    """NUMA node of a PCI device from sysfs, -1 if there is none (spec/node 3.2; report B100).
+
+    NVML writes the domain with eight digits, sysfs with four.
+    """
+    name = bus_id.lower()
+    if len(name.partition(":")[0]) == 8:
+        name = name[4:]
+    try:
+        return max(NUMA_UNKNOWN, int((pci_devices / name / "numa_node").read_text(encoding="ascii")))
+    except (OSError, ValueError):
+        return NUMA_UNKNOWN
+
+
+def _memory_bytes(handle: Any) -> int | None:
+    return _offered(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), None)
+
+
+def _read_mig_profiles(handle: Any) -> tuple[MigProfileFacts, ...]:
+    profiles = (_read_mig_profile(handle, slices, number) for slices, number in _GI_PROFILES.items())
+    return tuple(profile for profile in profiles if profile is not None)
+
+
+def _read_mig_profile(handle: Any, slices: int, number: int) -> MigProfileFacts | None:
+    info = _offered(lambda: pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number), None)
+    if info is None:
+        return None
+    return MigProfileFacts(
+        slices=slices,
+        memory_mib=int(info.memorySizeMB),
+        slice_count=int(info.sliceCount),
+        multiprocessors=int(info.multiprocessorCount),
+        placements=_offered(lambda: _placements(handle, info.id), ()),
+    )
+
+
+def _placements(handle: Any, profile_id: int) -> tuple[MigPlacement, ...]:
+    count = ctypes.c_uint(0)
+    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile_id, None, ctypes.byref(count))
+    found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
+    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile_id, found, ctypes.byref(count))
+    return tuple(MigPlacement(int(item.start), int(item.size)) for item in found[: count.value])
+
+
+def _read_pairs() -> tuple[PairFacts, ...]:
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    uuids = [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    bus_ids = [_text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower() for handle in handles]
+    links = [_links_of(handle) for handle in handles]
+    pairs = []
+    for first in range(len(handles)):
+        for second in range(first + 1, len(handles)):
+            level = _offered(partial(pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[first], handles[second]), None)
+            to_cards = {*bus_ids}
+            pairs.append(
+                PairFacts(
+                    first=uuids[first],
+                    second=uuids[second],
+                    level=_LEVELS.get(level, "") if level is not None else "",
+                    links_forward=links[first].count(bus_ids[second]),
+                    links_back=links[second].count(bus_ids[first]),
+                    through_switch=min(_to_others(links[first], to_cards), _to_others(links[second], to_cards)),
+                )
+            )
+    return tuple(pairs)
+
+
+def _links_of(handle: Any) -> list[str]:
+    """PCI bus ids at the other ends of the active NVLinks."""
+    ends = []
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            if pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED:
+                ends.append(_text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower())
+        except _NOT_OFFERED:
+            continue
+    return ends
+
+
+def _to_others(ends: list[str], cards: set[str]) -> int:
+    return sum(end not in cards for end in ends)
+
+
+def _read_lost() -> dict[str, str]:
+    lost = {}
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+        except pynvml.NVMLError:
+            # Without a handle there is no uuid: `cards` reports it as a problem, and the card is missing there.
+            continue
+        try:
+            pynvml.nvmlDeviceGetMemoryInfo(handle)
+        except _NOT_OFFERED:
+            continue
+        except pynvml.NVMLError as error:
+            lost[uuid] = str(error)
+    return lost
+
+
+def _read_processes() -> tuple[ProcessFacts, ...]:
+    found = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+        for read in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
+            processes: Sequence[Any] = _offered(partial(read, handle), ())
+            found += [ProcessFacts(uuid, int(each.pid), int(each.usedGpuMemory or 0)) for each in processes]
+    return tuple(found)
+
+
+def _register_events() -> Any:
+    wanted = 0
+    for kind in _EVENT_KINDS:
+        wanted |= kind
+    events = pynvml.nvmlEventSetCreate()
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            supported = pynvml.nvmlDeviceGetSupportedEventTypes(handle)
+            if wanted & supported:
+                pynvml.nvmlDeviceRegisterEvents(handle, wanted & supported, events)
+        except pynvml.NVMLError:
+            # A card without event support is watched by `lost` alone (spec/node 4).
+            continue
+    return events
+
+
+def _wait_event(events: Any, timeout_ms: int) -> tuple[HealthEvent, ...]:
+    try:
+        data = pynvml.nvmlEventSetWait_v2(events, timeout_ms)
+    except pynvml.NVMLError_Timeout:
+        return ()
+    kind = _EVENT_KINDS.get(data.eventType, "")
+    uuid = _offered(lambda: _text(pynvml.nvmlDeviceGetUUID(data.device)), "")
+    return (HealthEvent(uuid, kind, int(data.eventData) if kind == CRITICAL_ERROR else 0),)
+
+
+def _shutdown() -> None:
+    try:
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        # The session is gone either way.
+        return
+
+
+def _offered(read: Callable[[], R], otherwise: R) -> R:
+    """What the card tells, or `otherwise` where it has no such thing."""
+    try:
+        return read()
+    except _NOT_OFFERED:
+        return otherwise
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,262 @@
+"""Cards out of a YAML profile, for machines without GPUs: the same protocol as the driver.
+
+A profile is a name and a list of cards:
+
+    name: a100
+    driver_version: 580.65.06
+    cards:
+      - model: NVIDIA A100-SXM4-40GB      # NVML's name
+        count: 4                          # that many equal cards, 1 if left out
+        memory_mib: 40960                 # null: the memory query is not supported
+        numa: [0, 0, 1, 1]                # one number, or one per card; -1 for none
+        nvlink: 4                         # links from each of these cards to each other one
+        nvswitch_links: 0                 # links of each of these cards to a switch
+        mig: false
+        uuids: [GPU-...]                  # else made from the node's name, equal at every start
+        mig_profiles:
+          - {slices: 1, memory_mib: 4864, slice_count: 1, multiprocessors: 14, placements: [[0, 1], [1, 1]]}
+    faults:                               # optional; read again whenever the file changes
+      driver: ok                          # gone: every call fails; slow: every call takes 30 s
+      lost: [1]                           # indexes of cards that do not answer
+      unreadable: [2]                     # indexes of cards whose query fails
+      xids: [{index: 0, xid: 79, id: a}]  # error events; each `id` happens once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import pydantic
+import yaml
+from pydantic import ConfigDict, Field
+
+import hami
+from hami.core.errors import ConfigError, NvmlError
+from hami.core.model import MigPlacement
+from hami.nvml.probe import (
+    CRITICAL_ERROR,
+    CardFacts,
+    Cards,
+    HealthEvent,
+    MigProfileFacts,
+    PairFacts,
+    ProcessFacts,
+)
+
+_MIB: Final = 1024 * 1024
+_SLOW_S: Final = 30.0
+_POLL_S: Final = 0.1
+_UUID_NAMESPACE: Final = uuid.UUID("6f0d5d53-6b4f-5b9e-8c5a-3f7d3f0f7a10")
+
+
+class _Model(pydantic.BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _MigProfile(_Model):
+    slices: int
+    memory_mib: int
+    slice_count: int
+    multiprocessors: int = 0
+    placements: list[tuple[int, int]] = []
+
+
+class _Card(_Model):
+    model: str
+    count: Annotated[int, Field(ge=1, le=64)] = 1
+    memory_mib: Annotated[int, Field(ge=0)] | None
+    numa: int | list[int] = 0
+    nvlink: int = 0
+    nvswitch_links: int = 0
+    mig: bool = False
+    uuids: list[str] = []
+    mig_profiles: list[_MigProfile] = []
+
+
+class _Xid(_Model):
+    index: int
+    xid: int
+    id: str = ""
+
+
+class _Faults(_Model):
+    driver: Literal["ok", "gone", "slow"] = "ok"
+    lost: list[int] = []
+    unreadable: list[int] = []
+    xids: list[_Xid] = []
+
+
+class Profile(_Model):
+    """A profile as read."""
+
+    name: str = ""
+    driver_version: str = "580.65.06"
+    cards: Annotated[list[_Card], Field(min_length=1)]
+    faults: _Faults = _Faults()
+
+
+def profiles_dir() -> Path:
+    """Where the profiles lie that come with hami."""
+    return Path(hami.__file__).parent / "sim" / "profiles"
+
+
+def find_profile(name: str, folder: Path | None = None) -> Path:
+    """The file of a profile's name, or the path itself. Raises ConfigError with the names that exist."""
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if path.is_file():
+            return path
+        raise ConfigError(f"profile {name}: no such file")
+    folder = folder or profiles_dir()
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in folder.glob("*.yaml"))) or "none"
+        raise ConfigError(f"profile {name!r} is not known; known are {known}, or a path to a YAML file")
+    return path
+
+
+def read_profile(path: Path) -> Profile:
+    """Raises ConfigError naming the file, the key and the value."""
+    try:
+        return Profile.model_validate(yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"profile {path} cannot be read: {error}") from error
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"profile {path}: " + "; ".join(_problem(item) for item in error.errors())) from error
+
+
+class SimulatedProbe:
+    """Implements `DeviceProbe` from a profile file, which it reads again whenever the file changes."""
+
+    def __init__(self, path: Path, node_name: str = "") -> None:
+        self._path = path
+        self._node_name = node_name
+        self._profile = read_profile(path)
+        self._stamp = _stamp(path)
+        self._happened: set[_Xid] = set()
+
+    async def cards(self) -> Cards:
+        profile = await self._ask()
+        cards = self._all_cards(profile)
+        bad = {*profile.faults.unreadable}
+        return Cards(
+            cards=tuple(card for card in cards if card.index not in bad),
+            problems=tuple(f"card {card.index}: Unknown Error" for card in cards if card.index in bad),
+            driver_version=profile.driver_version,
+        )
+
+    async def pairs(self) -> tuple[PairFacts, ...]:
+        profile = await self._ask()
+        cards = self._all_cards(profile)
+        kinds = [kind for kind in profile.cards for _ in range(kind.count)]
+        return tuple(
+            _pair(cards[first], cards[second], kinds[first], kinds[second])
+            for first in range(len(cards))
+            for second in range(first + 1, len(cards))
+        )
+
+    async def lost(self) -> dict[str, str]:
+        profile = await self._ask()
+        cards = self._all_cards(profile)
+        return {card.uuid: "GPU is lost" for card in cards if card.index in profile.faults.lost}
+
+    async def events(self, timeout_s: float) -> tuple[HealthEvent, ...]:
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            profile = await self._ask()
+            uuids = {card.index: card.uuid for card in self._all_cards(profile)}
+            fresh = [each for each in profile.faults.xids if each not in self._happened]
+            self._happened.update(fresh)
+            left_s = deadline_s - asyncio.get_running_loop().time()
+            if fresh or left_s <= 0:
+                return tuple(HealthEvent(uuids.get(each.index, ""), CRITICAL_ERROR, each.xid) for each in fresh)
+            await asyncio.sleep(min(_POLL_S, left_s))
+
+    async def processes(self) -> tuple[ProcessFacts, ...]:
+        await self._ask()
+        return ()
+
+    async def close(self) -> None:
+        return
+
+    async def _ask(self) -> Profile:
+        """The profile as it is now. Raises NvmlError as its faults say, and where it cannot be read any more."""
+        stamp = _stamp(self._path)
+        if stamp != self._stamp:
+            try:
+                self._profile = read_profile(self._path)
+            except ConfigError as error:
+                raise NvmlError(str(error)) from error
+            self._stamp = stamp
+        driver = self._profile.faults.driver
+        if driver == "gone":
+            raise NvmlError("Driver Not Loaded")
+        if driver == "slow":
+            await asyncio.sleep(_SLOW_S)
+            raise NvmlError("no answer of the driver")
+        return self._profile
+
+    def _all_cards(self, profile: Profile) -> list[CardFacts]:
+        cards: list[CardFacts] = []
+        for kind in profile.cards:
+            for position in range(kind.count):
+                cards.append(self._card(kind, position, len(cards)))
+        return cards
+
+    def _card(self, kind: _Card, position: int, index: int) -> CardFacts:
+        return CardFacts(
+            uuid=kind.uuids[position] if position < len(kind.uuids) else made_uuid(self._node_name, index),
+            index=index,
+            name=kind.model,
+            memory_bytes=None if kind.memory_mib is None else kind.memory_mib * _MIB,
+            pci_bus_id=f"00000000:{index + 1:02X}:00.0",
+            numa=_numa(kind.numa, position),
+            minor=index,
+            mig_enabled=kind.mig,
+            mig_profiles=tuple(_mig_profile(each) for each in kind.mig_profiles),
+        )
+
+
+def made_uuid(node_name: str, index: int) -> str:
+    """A card's id: different for every node and card, the same at every start."""
+    return f"GPU-{uuid.uuid5(_UUID_NAMESPACE, f'{node_name}/{index}')}"
+
+
+def _numa(numa: int | Sequence[int], position: int) -> int:
+    if isinstance(numa, int):
+        return numa
+    return numa[position] if position < len(numa) else -1
+
+
+def _mig_profile(profile: _MigProfile) -> MigProfileFacts:
+    return MigProfileFacts(
+        slices=profile.slices,
+        memory_mib=profile.memory_mib,
+        slice_count=profile.slice_count,
+        multiprocessors=profile.multiprocessors,
+        placements=tuple(MigPlacement(start, size) for start, size in profile.placements),
+    )
+
+
+def _pair(first: CardFacts, second: CardFacts, one: _Card, other: _Card) -> PairFacts:
+    links = min(one.nvlink, other.nvlink)
+    level = "node" if first.numa == second.numa else "system"
+    switch = min(one.nvswitch_links, other.nvswitch_links)
+    return PairFacts(first.uuid, second.uuid, level, links, links, switch)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0)
+    return (found.st_mtime_ns, found.st_size)
+
+
+def _problem(item: Any) -> str:
+    where = ".".join(str(part) for part in item["loc"]) or "file"
+    return f"{where}: {item['input']!r}: {item['msg']}"
