@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import gc
 import itertools
 import json
@@ -23,6 +24,7 @@ from tests.bench.reviews import review_body
 from tests.bench.scenes import FULL, QUICK, Scale, Scene, filter_body, scenes
 from tests.bench.servers import Server, cores, server
 from tests.reference.subject import Subject
+from tests.reference.worlds import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ def main() -> int:
         _dump(plan, arguments.dump)
         return 0
     start = time.monotonic()
+    application.quiet_logs()
     own_core, server_core = cores()
     if own_core >= 0:
         os.sched_setaffinity(0, {own_core})
@@ -98,21 +101,27 @@ class Bench:
         caller = AppCaller(application.ours(subject), self.loop)
         gc.collect()
         gc.freeze()
+        rows = [self._compared(scene, subject, world) for scene in group]
         with server("ours", first.name, first.scale, self.plan.seed, self.core) as served:
             if first.name == "filter-names":
                 self.report.facts["seconds from objects to ready"] = served.loaded_s
                 self.report.facts["MiB of the server process after loading"] = served.rss_mib
-            for scene in group:
+            for scene, row in zip(group, rows, strict=True):
                 names = scene.names(world, self.plan.seed)
-                pods = scene.asking(self.plan.seed, self.plan.bodies)
-                row = Row(scene.name, f"{len(names)} names, {first.scale.label}", compared=self.plan.compared)
-                row.differences, row.reference_us = compare(subject, world, pods[: self.plan.compared], names)
-                row.go_us = self._go(scene)
-                bodies = [filter_body(pod, names) for pod in pods]
-                row.inside = measure(lambda bodies=bodies: caller.time_all("/filter", self._cycle(bodies)))  # type: ignore[misc]
+                bodies = [filter_body(pod, names) for pod in scene.asking(self.plan.seed, self.plan.bodies)]
+                row.inside = measure(functools.partial(caller.time_all, "/filter", self._cycle(bodies)))
                 row.wire, row.noop = self._wire(served, "/filter", bodies), self._wire(self.fixed, "/filter", bodies)
                 self._finish(row, scene)
         gc.unfreeze()
+
+    def _compared(self, scene: Scene, subject: Subject, world: World) -> Row:
+        """Before any time is taken: the same node and cards for the first bodies."""
+        names = scene.names(world, self.plan.seed)
+        row = Row(scene.name, f"{len(names)} names, {scene.scale.label}", compared=self.plan.compared)
+        pods = scene.asking(self.plan.seed, self.plan.compared)
+        row.differences, row.reference_us = compare(subject, world, pods, names)
+        row.go_us = self._go(scene)
+        return row
 
     def _finish(self, row: Row, scene: Scene) -> None:
         assert row.wire is not None

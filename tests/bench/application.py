@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+from pathlib import Path
 from typing import Any, cast
 
 from hami.core import admission
 from hami.core.objects import Pod
+from hami.obs import logs
 from hami.web import app, asgi
 from hami.web.extender import Extender
 from hami.web.webhook import Webhook
@@ -21,6 +25,13 @@ FIXED_REVIEW = (
     b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"bench","allowed":true,'
     b'"status":{"metadata":{},"code":200}}}'
 )
+
+
+def quiet_logs() -> None:
+    """Log lines are made as in production (decisions are logged by default) and thrown away."""
+    nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process
+    with contextlib.redirect_stderr(nowhere):
+        logs.configure(logs.DECISIONS)
 
 
 class OpenGate:

@@ -69,9 +69,7 @@ class WireCaller:
     def __enter__(self) -> Self:
         parts = urlsplit(self.url)
         https = parts.scheme == "https"
-        raw = socket.create_connection(
-            (parts.hostname or "127.0.0.1", parts.port or (443 if https else 80)), timeout=60
-        )
+        raw = _connected((parts.hostname or "127.0.0.1", parts.port or (443 if https else 80)))
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = self._context().wrap_socket(raw, server_hostname=parts.hostname) if https else raw
         return self
@@ -130,3 +128,15 @@ class WireCaller:
             chunks.append(chunk)
             size += len(chunk)
         return b"".join(chunks)
+
+
+def _connected(address: tuple[str, int]) -> socket.socket:
+    """A connection; a server that has bound its port but does not listen yet gets a few seconds."""
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            return socket.create_connection(address, timeout=60)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)

@@ -100,12 +100,13 @@ class Report:
             "Wire: one serial client, HTTP over TLS 1.3 keep-alive. No-op: the same mount and body, fixed answer.",
             f"Scaled Go: recorded in-process figures of HAMi {GO_COMMIT}, times this machine's json speed.",
             "",
-            "| case | ratios | wire p50 / p99 µs | no-op p50 µs | in process p50 / p99 µs | reference µs | same answers |",
+            "| case | ratios | wire p50 / p99 µs | no-op p50 µs | in process µs | reference µs | same answers |",
             "|---|---|---|---|---|---|---|",
         ]
         lines += [_line(row) for row in self.rows]
         lines += ["", *(f"- {key}: {value:.1f}" for key, value in self.facts.items())]
-        lines += ["", *(f"- DIFFERENT: {text}" for text in self.differences)] if self.differences else []
+        if self.differences:
+            lines += ["", f"Different answers (seed {self.seed}):", *(f"- {text}" for text in self.differences[:20])]
         return "\n".join(lines) + "\n"
 
 
@@ -117,7 +118,8 @@ def _line(row: Row) -> str:
     inside = f"{row.inside.p50:.0f} / {row.inside.p99:.0f}" if row.inside else "–"
     noop = f"{row.noop.p50:.0f}" if row.noop else "–"
     reference = f"{row.reference_us:.0f}" if row.reference_us else "–"
-    same = f"{row.compared - len(row.differences)} of {row.compared}" if row.compared else "–"
+    different = {text.split(":", 1)[0] for text in row.differences}
+    same = f"{row.compared - len(different)} of {row.compared}" if row.compared else "–"
     return f"| {row.name} ({row.what}) | {ratios} | {wire} | {noop} | {inside} | {reference} | {same} |"
 
 

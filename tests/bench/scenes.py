@@ -61,9 +61,8 @@ class Scene:
         world.nodes = [self._node(rng, i) for i in range(self.scale.nodes)]
         full = round(self.full_share * self.scale.nodes)
         world.pods = [_filler(i, card) for i in range(full) for card in range(self.scale.cards)]
-        if self.mig:
-            return world
-        while len(world.pods) < self.scale.pods:
+        most = len(world.pods) + 2 * self.scale.cards * (self.scale.nodes - full)
+        while not self.mig and len(world.pods) < min(self.scale.pods, most):
             world.pods.append(bound_pod(rng, len(world.pods), full, self.scale))
         return world
 

@@ -19,7 +19,6 @@ from typing import Any
 import trustme
 import uvloop
 
-from hami.obs import logs
 from hami.web.asgi import App
 from hami.web.server import Address, Listener, serving
 from tests.bench import application
@@ -34,7 +33,7 @@ def main() -> None:
     target, scene, scale, seed, core = sys.argv[1:6]
     if int(core) >= 0:
         os.sched_setaffinity(0, {int(core)})
-    logs.configure(0)
+    application.quiet_logs()
     events = float(sys.argv[6]) if len(sys.argv) > 6 else 0.0
     uvloop.run(_serve(target, scene, Scale(*map(int, scale.split("x"))), int(seed), events))
 
