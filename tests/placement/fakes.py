@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,14 +39,14 @@ START_UNIX_S = 1_800_000_000.0
 
 
 class FakeClock:
-    """Time that only the test moves, unless `real` adds the loop's own (for waits with a limit)."""
+    """Time that only the test moves, unless `real` adds the machine's own (for waits with a limit)."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.real = False
 
     def monotonic_s(self) -> float:
-        return self.now_s + (asyncio.get_running_loop().time() if self.real else 0.0)
+        return self.now_s + (time.monotonic() if self.real else 0.0)
 
     def unix_s(self) -> float:
         return START_UNIX_S + self.now_s
