@@ -1,0 +1,115 @@
+"""Our own processes under the demo: started for real, their log lines followed, ended with the demo."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hami.core.errors import HamiError
+
+START_LIMIT_S: Final = 30.0
+STOP_LIMIT_S: Final = 5.0
+
+
+class ProcessError(HamiError):
+    """A process of the demo ended or did not become ready; the text has its last words."""
+
+
+class HamiProcess:
+    """One `hami …` process. Its log goes to a file; lines are JSON, since its stderr is no terminal."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log_file: Path) -> None:
+        self.name = name
+        self.command = [sys.executable, "-m", "hami.apps", *arguments]
+        self.shown_command = " ".join(["hami", *arguments])
+        self._log_file = log_file
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._lines: list[dict[str, Any]] = []
+        self._news = asyncio.Condition()
+
+    @property
+    def pid(self) -> int:
+        """Process id. The process must have been started."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def ended(self) -> int | None:
+        """Exit status, None while it runs."""
+        return self._process.returncode if self._process else None
+
+    async def start(self) -> None:
+        """Starts the process."""
+        self._process = await asyncio.create_subprocess_exec(
+            *self.command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        )
+        self._reader = asyncio.ensure_future(self._follow(self._process))
+
+    async def wait_for(self, what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The first log line for which `what` is true. Raises ProcessError when it does not come."""
+        deadline = time.monotonic() + START_LIMIT_S
+        async with self._news:
+            while True:
+                found = next((line for line in self._lines if what(line)), None)
+                if found is not None:
+                    return found
+                if self.ended is not None:
+                    raise ProcessError(f"{self.name} ended with {self.ended}: {self._last_words()}")
+                try:
+                    async with asyncio.timeout(deadline - time.monotonic()):
+                        await self._news.wait()
+                except TimeoutError as error:
+                    text = f"{self.name} was not ready within {START_LIMIT_S:.0f} s: {self._last_words()}"
+                    raise ProcessError(text) from error
+
+    async def stop(self) -> None:
+        """Ends the process, by force if it does not listen."""
+        if self._process is None:
+            return
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+            try:
+                async with asyncio.timeout(STOP_LIMIT_S):
+                    await self._process.wait()
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()
+                await self._process.wait()
+        if self._reader is not None:
+            await self._reader
+
+    async def _follow(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        with self._log_file.open("ab") as file:
+            async for raw in process.stderr:
+                file.write(raw)
+                file.flush()
+                await self._told(_parsed(raw))
+        await process.wait()
+        await self._told({"event": "ended"})
+
+    async def _told(self, line: dict[str, Any]) -> None:
+        async with self._news:
+            self._lines.append(line)
+            self._news.notify_all()
+
+    def _last_words(self) -> str:
+        words = [line.get("raw") or json.dumps(line) for line in self._lines[-4:-1]]
+        return " | ".join(words) or "it said nothing"
+
+
+def _parsed(raw: bytes) -> dict[str, Any]:
+    text = raw.decode(errors="replace").rstrip()
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return {"raw": text}
+    return line if isinstance(line, dict) else {"raw": text}

@@ -1,0 +1,231 @@
+"""`hami demo`: sets the stage, walks the tour, and says what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from hami.config import flags
+from hami.config.flags import Flag
+from hami.core.errors import ApiError, ConfigError
+from hami.core.objects import Node, Pod
+from hami.ctl.demo import report
+from hami.ctl.demo.report import PodReport
+from hami.ctl.demo.show import Screen
+from hami.ctl.demo.stage import NVIDIA, Stage
+from hami.ctl.demo.tour import PROFILES, TOUR, Ending, Stop
+
+POD_LIMIT_S: Final = 15.0
+"""How long one pod may take to reach its ending."""
+GUEST_LIMIT_S: Final = 5.0
+"""How long a stranger's pod may stay undecided before the table is printed all the same."""
+
+FLAGS: Final = (
+    Flag("json", "print pods, nodes, cards and events as JSON", False, flags.boolean, switch=True),
+    Flag("serve", "stay up after the tour and print a kubeconfig", False, flags.boolean, switch=True),
+    Flag("pods", "run these pods (YAML) instead of the tour's", "", metavar="FILE"),
+    Flag("profiles", "hardware of the nodes, comma separated", ",".join(PROFILES), metavar="NAMES"),
+)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How one pod ended, against what the tour says."""
+
+    stop: Stop
+    ending: Ending
+    pod: PodReport
+    problems: tuple[str, ...] = ()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit status: 0 if every pod ended as the tour says. Raises HamiError when the stage cannot be set."""
+    values, _ = flags.parse("hami demo", "A tour of GPU sharing on this machine.", FLAGS, argv, flags.environment())
+    profiles = [name.strip() for name in values["profiles"].split(",") if name.strip()]
+    if not profiles:
+        raise ConfigError("--profiles: at least one hardware profile is needed")
+    tour = guests(Path(values["pods"])) if values["pods"] else TOUR
+    if not values["pods"] and tuple(profiles) != PROFILES:
+        raise ConfigError(f"--profiles: the tour needs {','.join(PROFILES)}; give --pods FILE with other hardware")
+    try:
+        return asyncio.run(
+            _demo(tour, profiles, as_json=values["json"], serve=values["serve"], guests=bool(values["pods"]))
+        )
+    except KeyboardInterrupt:
+        return 130
+
+
+def guests(path: Path) -> tuple[Stop, ...]:
+    """A stranger's pods. Raises ConfigError for anything that is no pod."""
+    try:
+        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"--pods: {path} cannot be read: {error}") from error
+    listed = [item for document in documents for item in (document.get("items") if _is_list(document) else [document])]
+    for item in listed:
+        if not isinstance(item, dict) or item.get("kind") != "Pod":
+            kind = item.get("kind") if isinstance(item, dict) else item
+            raise ConfigError(f"--pods: {path} holds {kind!r}: only objects of kind Pod are taken")
+        if not item.get("metadata", {}).get("name"):
+            raise ConfigError(f"--pods: {path} holds a pod without metadata.name")
+        item["metadata"].setdefault("namespace", "default")
+    if not listed:
+        raise ConfigError(f"--pods: {path} holds no pod")
+    return tuple(Stop("", item) for item in listed)
+
+
+def _is_list(document: Any) -> bool:
+    return isinstance(document, dict) and str(document.get("kind", "")).endswith("List")
+
+
+async def _demo(tour: Sequence[Stop], profiles: Sequence[str], *, as_json: bool, serve: bool, guests: bool) -> int:
+    screen = Screen(progress_to_stderr=as_json)
+    started = time.monotonic()
+    screen.step(f"starting an embedded cluster with {len(profiles)} nodes: {', '.join(profiles)}")
+    async with Stage(profiles) as stage:
+        screen.step("webhook, extender and device plugins are real processes:", time.monotonic() - started)
+        for process in stage.processes:
+            where = f"  {stage.scheduler_url}" if process.name == "scheduler" else ""
+            screen.step(f"  {process.name:<26} pid {process.pid}{where}")
+        screen.step(f"API server stand-in at {stage.api_url}; containers are simulated, no GPU is used")
+        outcomes = [await _walk(stage, screen, stop, guest=guests) for stop in tour]
+        nodes = await _nodes(stage)
+        ok = not any(outcome.problems for outcome in outcomes)
+        if as_json:
+            print(_json(stage, nodes, outcomes, ok, time.monotonic() - started))
+        else:
+            _show(screen, nodes, outcomes, guests=guests)
+            screen.step(
+                "every pod ended as the tour says" if ok else "NOT as the tour says", time.monotonic() - started
+            )
+        if serve:
+            await _serve(screen, stage)
+    return 0 if ok else 1
+
+
+async def _walk(stage: Stage, screen: Screen, stop: Stop, *, guest: bool) -> Outcome:
+    outcome = await _meet(stage, stop, guest=guest)
+    screen.pod(stop.name, stop.shows, outcome.ending, outcome.pod.node, not outcome.problems)
+    if outcome.ending is Ending.REFUSED:
+        screen.step(f"    {outcome.pod.message}")
+    for problem in outcome.problems:
+        screen.problem(problem)
+    return outcome
+
+
+async def _meet(stage: Stage, stop: Stop, *, guest: bool) -> Outcome:
+    """Creates the pod and waits for its ending."""
+    namespace = stop.manifest["metadata"]["namespace"]
+    try:
+        await _ensure_namespace(stage, namespace)
+        created = await stage.post(f"/api/v1/namespaces/{namespace}/pods", stop.manifest)
+    except ApiError as error:
+        refused = PodReport(stop.name, "", "", (), error.message, ())
+        return Outcome(stop, Ending.REFUSED, refused, () if guest else _compare(stop, Ending.REFUSED, refused))
+    deadline = time.monotonic() + (GUEST_LIMIT_S if guest else POD_LIMIT_S)
+    while True:
+        seen = await _look(stage, namespace, created["metadata"]["name"])
+        ending = Ending.RUNNING if seen.phase in ("Running", "Succeeded") else Ending.PENDING
+        problems = () if guest else _compare(stop, ending, seen)
+        settled = ending is Ending.RUNNING or any(event.type == "Warning" for event in seen.events)
+        if (settled and not problems) or time.monotonic() > deadline:
+            return Outcome(stop, ending, seen, problems)
+        await asyncio.sleep(0.05)
+
+
+def _compare(stop: Stop, ending: Ending, pod: PodReport) -> tuple[str, ...]:
+    """What is not as the tour says."""
+    problems = []
+    if ending is not stop.ending:
+        problems.append(f"expected {stop.ending}, found {ending}: {pod.message or pod.phase}")
+    told = " ".join([pod.message, *(event.message for event in pod.events)])
+    problems += [f"expected the word {word} in: {told}" for word in stop.words if word not in told]
+    if stop.cards is not None and len(pod.cards) != stop.cards:
+        problems.append(f"expected {stop.cards} cards, found {len(pod.cards)}")
+    if pod.cards and stop.memory_mib is not None and pod.cards[0][1] != stop.memory_mib:
+        problems.append(f"expected {stop.memory_mib} MiB, found {pod.cards[0][1]}")
+    if pod.cards and stop.core_percent is not None and pod.cards[0][2] != stop.core_percent:
+        problems.append(f"expected {stop.core_percent} % cores, found {pod.cards[0][2]}")
+    return tuple(problems)
+
+
+async def _ensure_namespace(stage: Stage, name: str) -> None:
+    try:
+        await stage.get(f"/api/v1/namespaces/{name}")
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        await stage.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+async def _look(stage: Stage, namespace: str, name: str) -> PodReport:
+    path = f"/api/v1/namespaces/{namespace}"
+    pod = msgspec.convert(await stage.get(f"{path}/pods/{name}"), Pod)
+    events = (await stage.get(f"{path}/events"))["items"]
+    return report.pod_report(pod, events, (NVIDIA,))
+
+
+async def _nodes(stage: Stage) -> list[report.NodeReport]:
+    nodes = msgspec.convert((await stage.get("/api/v1/nodes"))["items"], list[Node])
+    pods = msgspec.convert((await stage.get("/api/v1/pods"))["items"], list[Pod])
+    return report.nodes_report(nodes, pods, (NVIDIA,))
+
+
+def _show(screen: Screen, nodes: list[report.NodeReport], outcomes: Sequence[Outcome], *, guests: bool) -> None:
+    screen.cards(nodes)
+    shared = next((outcome for outcome in outcomes if outcome.ending is Ending.RUNNING and outcome.pod.cards), None)
+    waiting = next((outcome for outcome in outcomes if outcome.ending is Ending.PENDING), None)
+    told = outcomes if guests else [outcome for outcome in (shared, waiting) if outcome is not None]
+    for outcome in told:
+        screen.story(outcome.pod)
+
+
+def _json(stage: Stage, nodes: list[report.NodeReport], outcomes: Sequence[Outcome], ok: bool, seconds: float) -> str:
+    pods = [
+        {
+            "name": outcome.pod.name,
+            "shows": outcome.stop.shows,
+            "ending": outcome.ending.value,
+            "phase": outcome.pod.phase,
+            "node": outcome.pod.node,
+            "cards": [
+                {"id": card, "memory_mib": memory, "core_percent": cores} for card, memory, cores in outcome.pod.cards
+            ],
+            "message": outcome.pod.message,
+            "events": msgspec.to_builtins(outcome.pod.events),
+            "problems": list(outcome.problems),
+        }
+        for outcome in outcomes
+    ]
+    processes = [{"name": process.name, "pid": process.pid} for process in stage.processes]
+    document = {
+        "ok": ok,
+        "seconds": round(seconds, 2),
+        "processes": processes,
+        "nodes": msgspec.to_builtins(nodes),
+        "pods": pods,
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+async def _serve(screen: Screen, stage: Stage) -> None:
+    """Stays up until Ctrl-C; says so when one of our processes ends, and how to start it again."""
+    kubectl = shutil.which("kubectl") or "kubectl"
+    screen.step(f"still up. Try: {Path(kubectl).name} --kubeconfig {stage.kubeconfig} get pods -o wide")
+    screen.step(f"logs are in {stage.logs}; Ctrl-C ends everything")
+    mourned: set[str] = set()
+    while True:
+        for process in stage.processes:
+            if process.ended is not None and process.name not in mourned:
+                mourned.add(process.name)
+                screen.problem(f"{process.name} (pid {process.pid}) ended with {process.ended}. Start it again with:")
+                screen.step(f"  {process.shown_command}")
+        sys.stdout.flush()
+        await asyncio.sleep(0.2)
