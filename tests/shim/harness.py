@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,6 +173,45 @@ def build_shim() -> Path:
             for command in (meson, [str(tools / "meson"), "compile", "-C", str(out / "build")]):
                 _call(["env", f"PATH={path}", *command])
     return out / "build"
+
+
+def build_parser() -> Path:
+    """A program that feeds lines to the shim's size parser (tests/shim/units/parser.c), with sanitizers.
+
+    Raises: BuildError.
+    """
+    cc = compiler()
+    if cc is None:
+        raise BuildError("no C compiler")
+    source = HERE / "units" / "parser.c"
+    parts = [source, SHIM_SOURCES / "src" / "parse.c"]
+    with _built_once("parser-" + _content_hash([Path(__file__), *parts, *_files(SHIM_SOURCES / "include")])) as built:
+        out, needed = built
+        if needed:
+            flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+            places = [f"-I{SHIM_SOURCES / 'src'}", *_includes()]
+            _call([cc, *flags, *places, *map(str, parts), "-o", str(out / "parser")])
+    return out / "parser"
+
+
+def build_bystanders() -> Path:
+    """Folder with hello, hello-static (where a static C library is installed) and next_puts.so.
+
+    Raises: BuildError.
+    """
+    cc = compiler()
+    if cc is None:
+        raise BuildError("no C compiler")
+    units = HERE / "units"
+    sources = [units / "hello.c", units / "next_puts.c"]
+    with _built_once("bystanders-" + _content_hash([Path(__file__), *sources])) as (out, needed):
+        if needed:
+            _call([cc, "-O1", "-fno-builtin", str(sources[0]), "-o", str(out / "hello")])
+            flags = ["-D_GNU_SOURCE", "-shared", "-fPIC", "-fno-builtin"]
+            _call([cc, *flags, str(sources[1]), "-o", str(out / "next_puts.so")])
+            with suppress(BuildError):
+                _call([cc, "-static", str(sources[0]), "-o", str(out / "hello-static")])
+    return out
 
 
 @dataclass(frozen=True, slots=True)

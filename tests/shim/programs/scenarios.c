@@ -219,6 +219,30 @@ static void export_table_untouched(void)
     EXPECT(table != NULL && *(const size_t *)table == 32);
 }
 
+/* Two cards, 100 and 50 MiB, the first current: memory made on the second is charged there. */
+static void create_on_second_card(void)
+{
+    begin();
+    CUcontext second;
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp props = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+    EXPECT_CODE(cuMemCreate(&handle, 60 * MIB, &props, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(cuMemCreate(&handle, 40 * MIB, &props, 0));
+    EXPECT(used() == 0);
+    CHECK(cuDevicePrimaryCtxRetain(&second, 1));
+    CHECK(cuCtxPushCurrent_v2(second));
+    EXPECT(used() == 40 * MIB);
+    CUdeviceptr pointer;
+    EXPECT_CODE(cuMemAlloc_v2(&pointer, 20 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(cuCtxPopCurrent_v2(&second));
+    CHECK(cuMemRelease(handle));
+    CHECK(cuMemAlloc_v2(&pointer, 80 * MIB));
+    CHECK(cuCtxPushCurrent_v2(second));
+    CHECK(cuMemFree_v2(pointer));
+    EXPECT(used() == 0);
+}
+
 static const struct scenario scenarios[] = {
     {"unknown_free", unknown_free},
     {"null_outputs", null_outputs},
@@ -230,6 +254,7 @@ static const struct scenario scenarios[] = {
     {"primary_references", primary_references},
     {"managed_is_managed", managed_is_managed},
     {"process_untouched", process_untouched},
+    {"create_on_second_card", create_on_second_card},
     {"export_table_untouched", export_table_untouched},
 };
 

@@ -1,0 +1,75 @@
+"""The built library: what it exports, what it needs, and how old a C library may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+from tests.shim import harness
+from tests.shim.test_resolution import hooked
+
+OLDEST_GLIBC = (2, 28)
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_exports_are_the_hooks_and_the_lookups(shim: Path) -> None:
+    lines = _output("nm", "-D", "--defined-only", str(shim / "libvgpu.so")).splitlines()
+    names = {line.split()[-1].split("@")[0] for line in lines}
+    assert names == hooked() | {"dlsym", "dlvsym"}
+
+
+def test_needs_no_driver(shim: Path) -> None:
+    needed = set(re.findall(r"NEEDED.*\[(.+)\]", _output("readelf", "-d", str(shim / "libvgpu.so"))))
+    assert needed <= {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+
+
+def _glibc_versions(path: Path) -> set[tuple[int, int]]:
+    found = re.findall(r"GLIBC_(\d+)\.(\d+)", _output("readelf", "-V", str(path)))
+    return {(int(major), int(minor)) for major, minor in found}
+
+
+def test_runs_on_old_c_libraries(shim: Path) -> None:
+    for name in ("libvgpu.so", "vgpu-info"):
+        assert max(_glibc_versions(shim / name)) <= OLDEST_GLIBC, name
+
+
+def test_nothing_runs_at_load_time(shim: Path) -> None:
+    """One entry: the compiler's own; constructors deadlocked loaders of graphics libraries."""
+    size = re.search(r"INIT_ARRAYSZ\)\s+(\d+)", _output("readelf", "-d", str(shim / "libvgpu.so")))
+    assert size is None or int(size[1]) <= 8
+
+
+def test_no_text_relocations_and_no_executable_stack(shim: Path) -> None:
+    assert "TEXTREL" not in _output("readelf", "-d", str(shim / "libvgpu.so"))
+    stack = re.search(r"GNU_STACK\s+.*\n.*?\s(R\w*)\s", _output("readelf", "-l", str(shim / "libvgpu.so")))
+    assert stack is not None
+    assert "E" not in stack[1]
+
+
+def test_library_is_small(shim: Path) -> None:
+    _output("strip", "-o", str(shim / "stripped.so"), str(shim / "libvgpu.so"))
+    assert (shim / "stripped.so").stat().st_size < 300 * 1024
+
+
+def test_the_stand_in_driver_has_every_hooked_name() -> None:
+    ours = {name for name in hooked() if name.startswith("cu")}
+    assert ours <= {symbol for _, symbol, _, _ in harness.exports()}
+
+
+def _c_offsets() -> dict[str, int]:
+    text = (harness.SHIM_SOURCES / "include" / "region.h").read_text()
+    found = re.findall(r"_Static_assert\(offsetof\(\w+, (\w+)\) == (\d+)", text)
+    return {name: int(value) for name, value in found}
+
+
+def test_layout_in_python_is_the_one_in_c() -> None:
+    """Every number that the C header asserts appears in hami/shim/layout.py."""
+    tree = ast.parse((harness.SHIM_SOURCES / "layout.py").read_text())
+    numbers = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, int)}
+    assert numbers
+    assert _c_offsets()

@@ -1,0 +1,79 @@
+"""Odd pointers, driver failures, threads, contexts, fork and exec: each a named scenario of a test program."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.shim.conftest import ContainerFactory
+from tests.shim.harness import card
+
+ONE_PROCESS = (
+    "unknown_free",
+    "null_outputs",
+    "no_context",
+    "address_reuse",
+    "many_blocks",
+    "async_churn",
+    "managed_is_managed",
+    "process_untouched",
+    "export_table_untouched",
+)
+SEVERAL = (
+    "fork_leaves_parent",
+    "fork_child_tries",
+    "fork_before_init",
+    "exec_forgets",
+    "vfork_exec",
+    "ipc_charged_once",
+    "vmm_import_charged_once",
+)
+
+
+@pytest.mark.parametrize("scenario", ONE_PROCESS)
+def test_in_one_process(container: ContainerFactory, scenario: str) -> None:
+    done = container(limit_mib=1024).run("scenarios", scenario)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("scenario", SEVERAL)
+def test_between_processes(container: ContainerFactory, scenario: str) -> None:
+    done = container(limit_mib=100).run("processes", scenario)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_failures_of_the_driver_are_undone(container: ContainerFactory) -> None:
+    faults = "cuMemAlloc_v2:2:999,cuMemFree_v2:1:700,cuMemCreate:1:2"
+    done = container(limit_mib=1024).run("scenarios", "driver_fails", extra={"FAKE_GPU_FAIL": faults})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_references_of_a_context_are_one_context(container: ContainerFactory) -> None:
+    done = container(cards=[card(0, context_kib=64 * 1024)]).run("scenarios", "primary_references")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_contexts_alone_can_fill_the_share(container: ContainerFactory) -> None:
+    box = container(limit_mib=100, cards=[card(0, context_kib=64 * 1024)])
+    assert box.run("test_alloc", 32).returncode == 0
+    holder = box.start("test_alloc_hold", 32)
+    assert holder.stdout is not None
+    assert holder.stdout.readline().startswith("held")
+    try:
+        assert box.run("test_alloc", 1).returncode == 2
+    finally:
+        holder.communicate("")
+
+
+@pytest.mark.parametrize("function", ["cuInit", "cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuMemGetInfo_v2"])
+@pytest.mark.parametrize("code", [1, 2, 46, 719, 999])
+def test_codes_of_the_driver_reach_the_program(container: ContainerFactory, function: str, code: int) -> None:
+    done = container(limit_mib=1024).run("test_alloc", 8, extra={"FAKE_GPU_FAIL": f"{function}:0:{code}"})
+    assert done.returncode == (2 if code == 2 else 1), done.stdout
+    assert f"-> {code}\n" in done.stdout
+
+
+@pytest.mark.parametrize("cuda", ["11.8", "13.5"])
+def test_oldest_and_newest_driver(container: ContainerFactory, cuda: str) -> None:
+    for scenario in ("unknown_free", "no_context", "async_churn"):
+        done = container(limit_mib=1024, cuda=cuda).run("scenarios", scenario)
+        assert done.returncode == 0, done.stdout + done.stderr
