@@ -17,8 +17,7 @@ struct CUmipmappedArray_st {
 static struct CUarray_st *arrays;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static size_t bytes_of_format(int format)
-{
+static size_t bytes_of_format(int format) {
     switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
     case CU_AD_FORMAT_SIGNED_INT8:
@@ -32,20 +31,15 @@ static size_t bytes_of_format(int format)
     }
 }
 
-static size_t at_least_one(size_t value)
-{
-    return value == 0 ? 1 : value;
-}
+static size_t at_least_one(size_t value) { return value == 0 ? 1 : value; }
 
-static size_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int level)
-{
+static size_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int level) {
     size_t depth = shape->Flags & CUDA_ARRAY3D_LAYERED ? shape->Depth : shape->Depth >> level;
     return at_least_one(shape->Width >> level) * at_least_one(shape->Height >> level) * at_least_one(depth) *
            shape->NumChannels * bytes_of_format(shape->Format);
 }
 
-static CUresult array_new(CUarray array, size_t bytes, unsigned int flags)
-{
+static CUresult array_new(CUarray array, size_t bytes, unsigned int flags) {
     CUcontext context;
     CUresult result = fake_context(&context);
     if (result != CUDA_SUCCESS) {
@@ -65,8 +59,7 @@ static CUresult array_new(CUarray array, size_t bytes, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-static CUresult array_drop(CUarray array)
-{
+static CUresult array_drop(CUarray array) {
     pthread_mutex_lock(&lock);
     struct CUarray_st **link = &arrays;
     while (*link != NULL && *link != array) {
@@ -85,8 +78,7 @@ static CUresult array_drop(CUarray array)
     return CUDA_SUCCESS;
 }
 
-void fake_arrays_of_context_drop(CUcontext context)
-{
+void fake_arrays_of_context_drop(CUcontext context) {
     for (;;) {
         pthread_mutex_lock(&lock);
         CUarray array = arrays;
@@ -101,8 +93,7 @@ void fake_arrays_of_context_drop(CUcontext context)
     }
 }
 
-CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc)
-{
+CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
     FAKE_ENTER("cuArray3DCreate_v2");
     if (handle == NULL || desc == NULL || desc->Width == 0 || desc->NumChannels == 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -117,41 +108,40 @@ CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc
     return CUDA_SUCCESS;
 }
 
-CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *desc)
-{
+CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *desc) {
     FAKE_ENTER("cuArray3DCreate");
-    CUDA_ARRAY3D_DESCRIPTOR wide = {.Width = desc->Width, .Height = desc->Height, .Depth = desc->Depth,
-                                    .Format = desc->Format, .NumChannels = desc->NumChannels, .Flags = desc->Flags};
+    CUDA_ARRAY3D_DESCRIPTOR wide = {.Width = desc->Width,
+                                    .Height = desc->Height,
+                                    .Depth = desc->Depth,
+                                    .Format = desc->Format,
+                                    .NumChannels = desc->NumChannels,
+                                    .Flags = desc->Flags};
     return cuArray3DCreate_v2(handle, &wide);
 }
 
-CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *desc)
-{
+CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *desc) {
     FAKE_ENTER("cuArrayCreate_v2");
     if (desc == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUDA_ARRAY3D_DESCRIPTOR wide = {.Width = desc->Width, .Height = desc->Height, .Format = desc->Format,
-                                    .NumChannels = desc->NumChannels};
+    CUDA_ARRAY3D_DESCRIPTOR wide = {
+        .Width = desc->Width, .Height = desc->Height, .Format = desc->Format, .NumChannels = desc->NumChannels};
     return cuArray3DCreate_v2(handle, &wide);
 }
 
-CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *desc)
-{
+CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *desc) {
     FAKE_ENTER("cuArrayCreate");
-    CUDA_ARRAY3D_DESCRIPTOR wide = {.Width = desc->Width, .Height = desc->Height, .Format = desc->Format,
-                                    .NumChannels = desc->NumChannels};
+    CUDA_ARRAY3D_DESCRIPTOR wide = {
+        .Width = desc->Width, .Height = desc->Height, .Format = desc->Format, .NumChannels = desc->NumChannels};
     return cuArray3DCreate_v2(handle, &wide);
 }
 
-CUresult cuArrayDestroy(CUarray array)
-{
+CUresult cuArrayDestroy(CUarray array) {
     FAKE_ENTER("cuArrayDestroy");
     return array_drop(array);
 }
 
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels)
-{
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels) {
     FAKE_ENTER("cuMipmappedArrayCreate");
     size_t bytes = 0;
     for (unsigned int level = 0; level < levels; level++) {
@@ -167,20 +157,18 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
     return CUDA_SUCCESS;
 }
 
-CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
-{
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
     FAKE_ENTER("cuMipmappedArrayDestroy");
     return array_drop(&array->array);
 }
 
-CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray array, CUdevice dev)
-{
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray array, CUdevice dev) {
     (void)dev;
     *out = (CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = array->bytes, .alignment = FAKE_GRANULE};
     return fake_ready();
 }
 
-CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUmipmappedArray array, CUdevice dev)
-{
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUmipmappedArray array,
+                                               CUdevice dev) {
     return cuArrayGetMemoryRequirements(out, &array->array, dev);
 }

@@ -20,13 +20,9 @@ static struct hole *holes[2][CLASSES];
 static CUdeviceptr next_address[2] = {HIGH_BASE, LOW_BASE};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-size_t fake_round_up(size_t bytes, size_t granule)
-{
-    return (bytes + granule - 1) / granule * granule;
-}
+size_t fake_round_up(size_t bytes, size_t granule) { return (bytes + granule - 1) / granule * granule; }
 
-static int class_of(size_t bytes)
-{
+static int class_of(size_t bytes) {
     int class = 9; /* the driver aligns to 512 bytes at most by promise */
     while (((size_t)1 << class) < bytes) {
         class++;
@@ -34,8 +30,7 @@ static int class_of(size_t bytes)
     return class;
 }
 
-CUdeviceptr fake_address(size_t bytes, bool low, size_t *span)
-{
+CUdeviceptr fake_address(size_t bytes, bool low, size_t *span) {
     int class = class_of(bytes);
     *span = (size_t)1 << class;
     pthread_mutex_lock(&lock);
@@ -53,8 +48,7 @@ CUdeviceptr fake_address(size_t bytes, bool low, size_t *span)
     return at;
 }
 
-void fake_address_back(CUdeviceptr at, size_t span)
-{
+void fake_address_back(CUdeviceptr at, size_t span) {
     struct hole *hole = malloc(sizeof *hole);
     bool low = at < 0x100000000ULL;
     hole->at = at;
@@ -64,13 +58,9 @@ void fake_address_back(CUdeviceptr at, size_t span)
     pthread_mutex_unlock(&lock);
 }
 
-static struct fake_block **bucket_of(CUdeviceptr at)
-{
-    return &buckets[(at >> 9) * 0x9e3779b97f4a7c15ULL >> 48];
-}
+static struct fake_block **bucket_of(CUdeviceptr at) { return &buckets[(at >> 9) * 0x9e3779b97f4a7c15ULL >> 48]; }
 
-static void enter_table(struct fake_block *block)
-{
+static void enter_table(struct fake_block *block) {
     pthread_mutex_lock(&lock);
     struct fake_block **bucket = bucket_of(block->at);
     block->next = *bucket;
@@ -78,13 +68,12 @@ static void enter_table(struct fake_block *block)
     pthread_mutex_unlock(&lock);
 }
 
-static CUresult block_new(CUdeviceptr *at, const struct fake_block *like, bool low)
-{
+static CUresult block_new(CUdeviceptr *at, const struct fake_block *like, bool low) {
     struct fake_block *block = malloc(sizeof *block);
     *block = *like;
     if (like->kind == FAKE_MANAGED) {
-        void *memory = mmap(NULL, block->bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *memory =
+            mmap(NULL, block->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         block->at = (CUdeviceptr)(uintptr_t)memory;
         block->span = block->bytes;
     } else if (block->at == 0) {
@@ -96,14 +85,15 @@ static CUresult block_new(CUdeviceptr *at, const struct fake_block *like, bool l
 }
 
 static CUresult charged_block(CUdeviceptr *at, size_t bytes, enum fake_kind kind, CUcontext context, CUmemoryPool pool,
-                              bool low)
-{
+                              bool low) {
     if (bytes == 0 || at == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct fake_block like = {
-        .bytes = bytes, .kind = kind, .machine = pool != NULL ? pool->machine : context->machine, .context = context,
-        .pool = pool};
+    struct fake_block like = {.bytes = bytes,
+                              .kind = kind,
+                              .machine = pool != NULL ? pool->machine : context->machine,
+                              .context = context,
+                              .pool = pool};
     if (kind == FAKE_POOLED) {
         CUresult result = fake_pool_take(pool, bytes);
         if (result != CUDA_SUCCESS) {
@@ -116,25 +106,21 @@ static CUresult charged_block(CUdeviceptr *at, size_t bytes, enum fake_kind kind
     return block_new(at, &like, low);
 }
 
-CUresult fake_block_new(CUdeviceptr *at, size_t bytes, enum fake_kind kind, CUcontext context, CUmemoryPool pool)
-{
+CUresult fake_block_new(CUdeviceptr *at, size_t bytes, enum fake_kind kind, CUcontext context, CUmemoryPool pool) {
     return charged_block(at, bytes, kind, context, pool, false);
 }
 
-CUresult fake_block_new_low(CUdeviceptr *at, size_t bytes, CUcontext context)
-{
+CUresult fake_block_new_low(CUdeviceptr *at, size_t bytes, CUcontext context) {
     return charged_block(at, bytes, FAKE_PLAIN, context, NULL, true);
 }
 
-CUresult fake_block_borrowed(CUdeviceptr at, size_t bytes, CUcontext context)
-{
+CUresult fake_block_borrowed(CUdeviceptr at, size_t bytes, CUcontext context) {
     struct fake_block like = {.at = at, .bytes = bytes, .kind = FAKE_BORROWED, .context = context};
     like.machine = context != NULL ? context->machine : 0;
     return block_new(&at, &like, false);
 }
 
-struct fake_block *fake_block_take(CUdeviceptr at)
-{
+struct fake_block *fake_block_take(CUdeviceptr at) {
     pthread_mutex_lock(&lock);
     struct fake_block **link = bucket_of(at);
     while (*link != NULL && (*link)->at != at) {
@@ -148,8 +134,7 @@ struct fake_block *fake_block_take(CUdeviceptr at)
     return block;
 }
 
-bool fake_block_find(CUdeviceptr at, struct fake_block *copy)
-{
+bool fake_block_find(CUdeviceptr at, struct fake_block *copy) {
     pthread_mutex_lock(&lock);
     struct fake_block *block = *bucket_of(at);
     while (block != NULL && block->at != at) {
@@ -162,8 +147,7 @@ bool fake_block_find(CUdeviceptr at, struct fake_block *copy)
     return block != NULL;
 }
 
-void fake_block_drop(struct fake_block *block)
-{
+void fake_block_drop(struct fake_block *block) {
     if (block->kind == FAKE_MANAGED) {
         munmap((void *)(uintptr_t)block->at, block->bytes);
     } else if (block->span != 0) {
@@ -177,8 +161,7 @@ void fake_block_drop(struct fake_block *block)
     free(block);
 }
 
-void fake_blocks_of_context_drop(CUcontext context)
-{
+void fake_blocks_of_context_drop(CUcontext context) {
     for (size_t i = 0; i < BUCKETS; i++) {
         for (;;) {
             pthread_mutex_lock(&lock);

@@ -35,8 +35,7 @@ static struct book *book;
 static struct holder *mine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static uint64_t start_time_of(int pid)
-{
+static uint64_t start_time_of(int pid) {
     char path[64];
     char text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -53,16 +52,14 @@ static uint64_t start_time_of(int pid)
     char *at = strrchr(text, ')');
     char state = 'X';
     unsigned long long start = 0;
-    if (at == NULL || sscanf(at + 1,
-                             " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+    if (at == NULL || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
                              &state, &start) != 2) {
         return 0;
     }
     return state == 'Z' || state == 'X' ? 0 : start;
 }
 
-static void sum_again(void)
-{
+static void sum_again(void) {
     memset(book->total, 0, sizeof book->total);
     for (int i = 0; i < book->holders_used; i++) {
         for (int card = 0; book->holders[i].pid != 0 && card < FAKE_MAX_CARDS; card++) {
@@ -71,16 +68,14 @@ static void sum_again(void)
     }
 }
 
-static void lock_book(void)
-{
+static void lock_book(void) {
     if (pthread_mutex_lock(&book->lock) == EOWNERDEAD) {
         sum_again();
         pthread_mutex_consistent(&book->lock);
     }
 }
 
-static void drop_dead(void)
-{
+static void drop_dead(void) {
     for (int i = 0; i < book->holders_used; i++) {
         struct holder *holder = &book->holders[i];
         if (holder->pid != 0 && start_time_of(holder->pid) != holder->start_time) {
@@ -90,9 +85,9 @@ static void drop_dead(void)
     sum_again();
 }
 
-static void *map_book(int fd)
-{
-    void *at = mmap(NULL, sizeof *book, PROT_READ | PROT_WRITE, fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+static void *map_book(int fd) {
+    void *at =
+        mmap(NULL, sizeof *book, PROT_READ | PROT_WRITE, fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         fprintf(stderr, "fake driver: no memory for the book\n");
         abort();
@@ -100,8 +95,7 @@ static void *map_book(int fd)
     return at;
 }
 
-static void prepare_book(void)
-{
+static void prepare_book(void) {
     if (book->magic == BOOK_MAGIC) {
         return;
     }
@@ -113,13 +107,9 @@ static void prepare_book(void)
     book->magic = BOOK_MAGIC;
 }
 
-static void forget_in_child(void)
-{
-    mine = NULL;
-}
+static void forget_in_child(void) { mine = NULL; }
 
-static void open_book(void)
-{
+static void open_book(void) {
     const struct fake_config *config = fake_config();
     int fd = -1;
     if (config->state_path[0] != '\0') {
@@ -140,8 +130,7 @@ static void open_book(void)
 
 /* Called with the lock held. A row of this very process that we did not write is that of the image before exec: the
  * driver closed its files, so it holds nothing any more. */
-static struct holder *my_row(void)
-{
+static struct holder *my_row(void) {
     if (mine != NULL) {
         return mine;
     }
@@ -168,19 +157,14 @@ static struct holder *my_row(void)
     abort();
 }
 
-static void enter(void)
-{
+static void enter(void) {
     pthread_once(&once, open_book);
     lock_book();
 }
 
-static void leave(void)
-{
-    pthread_mutex_unlock(&book->lock);
-}
+static void leave(void) { pthread_mutex_unlock(&book->lock); }
 
-bool fake_take(int card, uint64_t bytes)
-{
+bool fake_take(int card, uint64_t bytes) {
     const struct fake_card *facts = &fake_config()->cards[card];
     uint64_t room = facts->memory_bytes - facts->reserved_bytes;
     enter();
@@ -197,8 +181,7 @@ bool fake_take(int card, uint64_t bytes)
     return fits;
 }
 
-void fake_give(int card, uint64_t bytes)
-{
+void fake_give(int card, uint64_t bytes) {
     enter();
     struct holder *holder = my_row();
     if (holder->bytes[card] < bytes) {
@@ -210,8 +193,7 @@ void fake_give(int card, uint64_t bytes)
     leave();
 }
 
-uint64_t fake_used(int card)
-{
+uint64_t fake_used(int card) {
     enter();
     drop_dead();
     uint64_t used = book->total[card];
@@ -219,22 +201,19 @@ uint64_t fake_used(int card)
     return used;
 }
 
-uint64_t fake_room(int card)
-{
+uint64_t fake_room(int card) {
     const struct fake_card *facts = &fake_config()->cards[card];
     return facts->memory_bytes - facts->reserved_bytes - fake_used(card);
 }
 
-uint64_t fake_used_by_me(int card)
-{
+uint64_t fake_used_by_me(int card) {
     enter();
     uint64_t used = my_row()->bytes[card];
     leave();
     return used;
 }
 
-int fake_processes(int card, struct fake_process *out, int capacity)
-{
+int fake_processes(int card, struct fake_process *out, int capacity) {
     int found = 0;
     enter();
     drop_dead();

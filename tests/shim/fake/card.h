@@ -6,8 +6,9 @@
  *   cuda 12040                  CUDA version that NVML reports (libcuda.so.1 has its own, one build a version)
  *   state /path/to/file         where the machine-wide book is kept (default: the configuration's path + ".state")
  *   card uuid=GPU-… name=NVIDIA_A100 memory_mib=40960 pci=00000000:3B:00.0 …
- * Keys of a card: uuid, name ('_' is shown as a space), memory_mib, reserved_mib, context_kib, module_kib, pci, minor, numa, cc
- * (8.0), sm, mig (unsupported, off, on), utilization (percent), memory_query (ok, unsupported), xid (events). */
+ * Keys of a card: uuid, name ('_' is shown as a space), memory_mib, reserved_mib, context_kib, module_kib, pci, minor,
+ * numa, cc (8.0), sm, mig (unsupported, off, on), utilization (percent), memory_query (ok, unsupported), xid (events).
+ */
 #ifndef FAKE_CARD_H
 #define FAKE_CARD_H
 

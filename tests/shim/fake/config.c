@@ -1,6 +1,6 @@
 /* Reads the description of the stand-in cards and decides which of them this process may see. */
-#include "card.h"
 #include "config.h"
+#include "card.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -12,8 +12,7 @@ static int visible[FAKE_MAX_CARDS];
 static int visible_count;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void card_defaults(struct fake_card *card, int index)
-{
+static void card_defaults(struct fake_card *card, int index) {
     memset(card, 0, sizeof *card);
     snprintf(card->uuid, sizeof card->uuid, "GPU-%08x-0000-4000-8000-000000000000", index + 1);
     snprintf(card->name, sizeof card->name, "NVIDIA Stand-in");
@@ -24,8 +23,7 @@ static void card_defaults(struct fake_card *card, int index)
     card->sm_count = 108;
 }
 
-static void card_set(struct fake_card *card, const char *key, const char *value)
-{
+static void card_set(struct fake_card *card, const char *key, const char *value) {
     if (strcmp(key, "uuid") == 0) {
         snprintf(card->uuid, sizeof card->uuid, "%s", value);
     } else if (strcmp(key, "name") == 0) {
@@ -60,8 +58,7 @@ static void card_set(struct fake_card *card, const char *key, const char *value)
     }
 }
 
-static void read_card(char *rest)
-{
+static void read_card(char *rest) {
     if (config.count == FAKE_MAX_CARDS) {
         return;
     }
@@ -77,8 +74,7 @@ static void read_card(char *rest)
     }
 }
 
-static void read_line(char *line)
-{
+static void read_line(char *line) {
     line[strcspn(line, "#\n")] = '\0';
     if (strncmp(line, "card", 4) == 0) {
         read_card(line + 4);
@@ -91,8 +87,7 @@ static void read_line(char *line)
     }
 }
 
-static void read_file(const char *path)
-{
+static void read_file(const char *path) {
     snprintf(config.state_path, sizeof config.state_path, "%s.state", path);
     FILE *file = fopen(path, "re");
     if (file == NULL) {
@@ -105,15 +100,13 @@ static void read_file(const char *path)
     fclose(file);
 }
 
-static void show_all(void)
-{
+static void show_all(void) {
     for (int i = 0; i < config.count; i++) {
         visible[visible_count++] = i;
     }
 }
 
-static void show_one(const char *word)
-{
+static void show_one(const char *word) {
     for (int i = 0; i < config.count; i++) {
         char index[12];
         snprintf(index, sizeof index, "%d", i);
@@ -124,8 +117,7 @@ static void show_one(const char *word)
     }
 }
 
-static void choose_visible(void)
-{
+static void choose_visible(void) {
     const char *wanted = getenv("NVIDIA_VISIBLE_DEVICES");
     if (wanted == NULL || strcmp(wanted, "all") == 0) {
         show_all();
@@ -140,8 +132,7 @@ static void choose_visible(void)
     }
 }
 
-static void load(void)
-{
+static void load(void) {
     snprintf(config.driver_version, sizeof config.driver_version, "550.54.15");
     config.cuda_version = 12040;
     const char *path = getenv("FAKE_GPU_CONFIG");
@@ -154,20 +145,17 @@ static void load(void)
     choose_visible();
 }
 
-const struct fake_config *fake_config(void)
-{
+const struct fake_config *fake_config(void) {
     pthread_once(&once, load);
     return &config;
 }
 
-int fake_visible_count(void)
-{
+int fake_visible_count(void) {
     fake_config();
     return visible_count;
 }
 
-const struct fake_card *fake_visible_card(int index, int *machine_index)
-{
+const struct fake_card *fake_visible_card(int index, int *machine_index) {
     if (index < 0 || index >= fake_visible_count()) {
         return NULL;
     }
@@ -177,18 +165,11 @@ const struct fake_card *fake_visible_card(int index, int *machine_index)
     return &config.cards[visible[index]];
 }
 
-const char *fake_driver_version(void)
-{
-    return fake_config()->driver_version;
-}
+const char *fake_driver_version(void) { return fake_config()->driver_version; }
 
-int fake_nvml_cuda_version(void)
-{
-    return fake_config()->cuda_version;
-}
+int fake_nvml_cuda_version(void) { return fake_config()->cuda_version; }
 
-void fake_uuid_bytes(const char *text, unsigned char out[16])
-{
+void fake_uuid_bytes(const char *text, unsigned char out[16]) {
     memset(out, 0, 16);
     int digits = 0;
     for (const char *at = strncmp(text, "GPU-", 4) == 0 ? text + 4 : text; *at != '\0' && digits < 32; at++) {

@@ -23,20 +23,15 @@ static CUcontext contexts;
 static _Thread_local CUcontext stack[STACK_DEPTH];
 static _Thread_local int depth;
 
-static void in_child(void)
-{
+static void in_child(void) {
     if (atomic_load(&started)) {
         atomic_store(&child_of_started, true);
     }
 }
 
-static void watch_fork(void)
-{
-    pthread_atfork(NULL, NULL, in_child);
-}
+static void watch_fork(void) { pthread_atfork(NULL, NULL, in_child); }
 
-static int visible_by_name(const char *word)
-{
+static int visible_by_name(const char *word) {
     char *end = NULL;
     long index = strtol(word, &end, 10);
     if (*word != '\0' && *end == '\0') {
@@ -51,8 +46,7 @@ static int visible_by_name(const char *word)
 }
 
 /* CUDA_VISIBLE_DEVICES: indices or UUID prefixes; the first one that means nothing ends the list. */
-static void choose_devices(void)
-{
+static void choose_devices(void) {
     const char *wanted = getenv("CUDA_VISIBLE_DEVICES");
     visible_count = 0;
     if (wanted == NULL) {
@@ -73,29 +67,25 @@ static void choose_devices(void)
     }
 }
 
-CUresult fake_ready(void)
-{
+CUresult fake_ready(void) {
     return atomic_load(&started) && !atomic_load(&child_of_started) ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-static const struct fake_card *card_of(CUdevice device, int *machine)
-{
+static const struct fake_card *card_of(CUdevice device, int *machine) {
     if (device < 0 || device >= visible_count) {
         return NULL;
     }
     return fake_visible_card(visible_devices[device], machine);
 }
 
-CUresult fake_machine_of(CUdevice device, int *machine)
-{
+CUresult fake_machine_of(CUdevice device, int *machine) {
     if (fake_ready() != CUDA_SUCCESS) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
     return card_of(device, machine) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuInit(unsigned int flags)
-{
+CUresult cuInit(unsigned int flags) {
     FAKE_ENTER("cuInit");
     if (flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -113,8 +103,7 @@ CUresult cuInit(unsigned int flags)
     return atomic_load(&started) ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
-CUresult cuDeviceGet(CUdevice *device, int ordinal)
-{
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     int machine;
     CUresult result = fake_machine_of(ordinal, &machine);
     if (result == CUDA_SUCCESS) {
@@ -123,8 +112,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
     return result;
 }
 
-CUresult cuDeviceGetCount(int *count)
-{
+CUresult cuDeviceGetCount(int *count) {
     if (fake_ready() != CUDA_SUCCESS) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
@@ -132,8 +120,7 @@ CUresult cuDeviceGetCount(int *count)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetName(char *name, int len, CUdevice device)
-{
+CUresult cuDeviceGetName(char *name, int len, CUdevice device) {
     const struct fake_card *card = card_of(device, NULL);
     if (card == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -142,8 +129,7 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
-{
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
     const struct fake_card *card = card_of(device, NULL);
     if (card == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -152,13 +138,9 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
-{
-    return cuDeviceGetUuid(uuid, device);
-}
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) { return cuDeviceGetUuid(uuid, device); }
 
-CUresult cuDeviceGetPCIBusId(char *bus_id, int len, CUdevice device)
-{
+CUresult cuDeviceGetPCIBusId(char *bus_id, int len, CUdevice device) {
     const struct fake_card *card = card_of(device, NULL);
     if (card == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -167,8 +149,7 @@ CUresult cuDeviceGetPCIBusId(char *bus_id, int len, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
-{
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     const struct fake_card *card = card_of(device, NULL);
     if (card == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -205,8 +186,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
-{
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     FAKE_ENTER("cuDeviceTotalMem_v2");
     const struct fake_card *card = card_of(device, NULL);
     if (card == NULL) {
@@ -216,16 +196,14 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
-{
+CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {
     size_t wide = 0;
     CUresult result = cuDeviceTotalMem_v2(&wide, device);
     *bytes = wide > UINT32_MAX ? UINT32_MAX : (unsigned int)wide;
     return result;
 }
 
-CUresult fake_context(CUcontext *context)
-{
+CUresult fake_context(CUcontext *context) {
     if (fake_ready() != CUDA_SUCCESS) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
@@ -233,8 +211,7 @@ CUresult fake_context(CUcontext *context)
     return *context != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-static CUresult context_new(CUcontext *out, CUdevice device)
-{
+static CUresult context_new(CUcontext *out, CUdevice device) {
     int machine;
     CUresult result = fake_machine_of(device, &machine);
     if (result != CUDA_SUCCESS) {
@@ -257,37 +234,32 @@ static CUresult context_new(CUcontext *out, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice dev)
-{
+CUresult cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice dev) {
     (void)flags;
     FAKE_ENTER("cuCtxCreate");
     return context_new(ctx, dev);
 }
 
-CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
-{
+CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev) {
     (void)flags;
     FAKE_ENTER("cuCtxCreate_v2");
     return context_new(ctx, dev);
 }
 
-CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *params, int num_params, unsigned int flags, CUdevice dev)
-{
+CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *params, int num_params, unsigned int flags, CUdevice dev) {
     (void)flags;
     FAKE_ENTER("cuCtxCreate_v3");
     return params == NULL && num_params != 0 ? CUDA_ERROR_INVALID_VALUE : context_new(ctx, dev);
 }
 
-CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *params, unsigned int flags, CUdevice dev)
-{
+CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *params, unsigned int flags, CUdevice dev) {
     (void)flags;
     (void)params;
     FAKE_ENTER("cuCtxCreate_v4");
     return context_new(ctx, dev);
 }
 
-static void context_drop(CUcontext context)
-{
+static void context_drop(CUcontext context) {
     fake_blocks_of_context_drop(context);
     fake_arrays_of_context_drop(context);
     fake_give(context->machine, fake_visible_card(visible_devices[context->device], NULL)->context_bytes);
@@ -300,8 +272,7 @@ static void context_drop(CUcontext context)
     depth = kept;
 }
 
-CUresult cuCtxDestroy_v2(CUcontext ctx)
-{
+CUresult cuCtxDestroy_v2(CUcontext ctx) {
     FAKE_ENTER("cuCtxDestroy_v2");
     pthread_mutex_lock(&fake_lock);
     CUcontext *at = &contexts;
@@ -321,18 +292,11 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxDestroy(CUcontext ctx)
-{
-    return cuCtxDestroy_v2(ctx);
-}
+CUresult cuCtxDestroy(CUcontext ctx) { return cuCtxDestroy_v2(ctx); }
 
-CUresult cuCtxDetach(CUcontext ctx)
-{
-    return cuCtxDestroy_v2(ctx);
-}
+CUresult cuCtxDetach(CUcontext ctx) { return cuCtxDestroy_v2(ctx); }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
-{
+CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev) {
     FAKE_ENTER("cuDevicePrimaryCtxRetain");
     int machine;
     CUresult result = fake_machine_of(dev, &machine);
@@ -352,8 +316,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
     return result;
 }
 
-static CUresult primary_let_go(CUdevice dev, bool all)
-{
+static CUresult primary_let_go(CUdevice dev, bool all) {
     int machine;
     CUresult result = fake_machine_of(dev, &machine);
     if (result != CUDA_SUCCESS) {
@@ -370,30 +333,21 @@ static CUresult primary_let_go(CUdevice dev, bool all)
     return before == 0 && !all ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-{
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
     FAKE_ENTER("cuDevicePrimaryCtxRelease_v2");
     return primary_let_go(dev, false);
 }
 
-CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
-{
-    return primary_let_go(dev, false);
-}
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev) { return primary_let_go(dev, false); }
 
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
-{
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     FAKE_ENTER("cuDevicePrimaryCtxReset_v2");
     return primary_let_go(dev, true);
 }
 
-CUresult cuDevicePrimaryCtxReset(CUdevice dev)
-{
-    return primary_let_go(dev, true);
-}
+CUresult cuDevicePrimaryCtxReset(CUdevice dev) { return primary_let_go(dev, true); }
 
-CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
-{
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active) {
     int machine;
     CUresult result = fake_machine_of(dev, &machine);
     if (result == CUDA_SUCCESS) {
@@ -403,14 +357,12 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *acti
     return result;
 }
 
-CUresult cuCtxGetCurrent(CUcontext *ctx)
-{
+CUresult cuCtxGetCurrent(CUcontext *ctx) {
     *ctx = depth > 0 ? stack[depth - 1] : NULL;
     return fake_ready();
 }
 
-CUresult cuCtxSetCurrent(CUcontext ctx)
-{
+CUresult cuCtxSetCurrent(CUcontext ctx) {
     if (depth == 0) {
         depth = 1;
     }
@@ -419,8 +371,7 @@ CUresult cuCtxSetCurrent(CUcontext ctx)
     return fake_ready();
 }
 
-CUresult cuCtxPushCurrent_v2(CUcontext ctx)
-{
+CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
     if (depth == STACK_DEPTH) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -428,13 +379,9 @@ CUresult cuCtxPushCurrent_v2(CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPushCurrent(CUcontext ctx)
-{
-    return cuCtxPushCurrent_v2(ctx);
-}
+CUresult cuCtxPushCurrent(CUcontext ctx) { return cuCtxPushCurrent_v2(ctx); }
 
-CUresult cuCtxPopCurrent_v2(CUcontext *ctx)
-{
+CUresult cuCtxPopCurrent_v2(CUcontext *ctx) {
     if (depth == 0) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -445,13 +392,9 @@ CUresult cuCtxPopCurrent_v2(CUcontext *ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPopCurrent(CUcontext *ctx)
-{
-    return cuCtxPopCurrent_v2(ctx);
-}
+CUresult cuCtxPopCurrent(CUcontext *ctx) { return cuCtxPopCurrent_v2(ctx); }
 
-CUresult cuCtxGetDevice(CUdevice *device)
-{
+CUresult cuCtxGetDevice(CUdevice *device) {
     CUcontext context;
     CUresult result = fake_context(&context);
     if (result == CUDA_SUCCESS) {
@@ -460,35 +403,30 @@ CUresult cuCtxGetDevice(CUdevice *device)
     return result;
 }
 
-CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context)
-{
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
     *device = context->device;
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxSynchronize(void)
-{
+CUresult cuCtxSynchronize(void) {
     FAKE_ENTER("cuCtxSynchronize");
     fake_pools_settle();
     return fake_ready();
 }
 
-CUresult cuCtxSynchronize_v2(CUcontext context)
-{
+CUresult cuCtxSynchronize_v2(CUcontext context) {
     (void)context;
     fake_pools_settle();
     return fake_ready();
 }
 
-CUresult cuCtxSetLimit(int limit, size_t value)
-{
+CUresult cuCtxSetLimit(int limit, size_t value) {
     (void)limit;
     (void)value;
     return fake_ready();
 }
 
-CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
-{
+CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
     (void)flags;
     (void)desc;
     FAKE_ENTER("cuGreenCtxCreate");
@@ -501,7 +439,4 @@ CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev,
     return result;
 }
 
-CUresult cuGreenCtxDestroy(CUgreenCtx ctx)
-{
-    return cuCtxDestroy_v2((CUcontext)ctx);
-}
+CUresult cuGreenCtxDestroy(CUgreenCtx ctx) { return cuCtxDestroy_v2((CUcontext)ctx); }

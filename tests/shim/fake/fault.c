@@ -24,8 +24,7 @@ bool fake_faults_armed;
 static struct fault faults[MAX_FAULTS];
 static int fault_count;
 
-static void read_faults(const char *variable, enum kind kind)
-{
+static void read_faults(const char *variable, enum kind kind) {
     const char *text = getenv(variable);
     while (text != NULL && *text != '\0' && fault_count < MAX_FAULTS) {
         struct fault *fault = &faults[fault_count];
@@ -39,16 +38,14 @@ static void read_faults(const char *variable, enum kind kind)
     }
 }
 
-__attribute__((constructor)) static void arm(void)
-{
+__attribute__((constructor)) static void arm(void) {
     read_faults("FAKE_GPU_FAIL", FAIL);
     read_faults("FAKE_GPU_KILL", KILL);
     read_faults("FAKE_GPU_DELAY_US", DELAY);
     fake_faults_armed = fault_count > 0;
 }
 
-static int apply(struct fault *fault)
-{
+static int apply(struct fault *fault) {
     unsigned long call = atomic_fetch_add(&fault->calls, 1) + 1;
     bool hit = fault->first == 0 || call == (unsigned long)fault->first;
     if (fault->kind == DELAY) {
@@ -61,8 +58,7 @@ static int apply(struct fault *fault)
     return 0;
 }
 
-int fake_fault(const char *function)
-{
+int fake_fault(const char *function) {
     for (int i = 0; i < fault_count; i++) {
         if (strcmp(faults[i].function, function) == 0) {
             int code = apply(&faults[i]);
@@ -74,8 +70,7 @@ int fake_fault(const char *function)
     return 0;
 }
 
-uint64_t fake_calls(const char *function)
-{
+uint64_t fake_calls(const char *function) {
     uint64_t calls = 0;
     for (int i = 0; i < fault_count; i++) {
         calls += strcmp(faults[i].function, function) == 0 ? atomic_load(&faults[i].calls) : 0;

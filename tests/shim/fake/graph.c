@@ -27,8 +27,7 @@ static struct {
 } graph_memory[FAKE_MAX_CARDS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static CUgraphNode node_new(CUgraph graph, CUgraphNodeType type)
-{
+static CUgraphNode node_new(CUgraph graph, CUgraphNodeType type) {
     CUgraphNode node = calloc(1, sizeof *node);
     node->type = type;
     node->next = graph->nodes;
@@ -37,15 +36,13 @@ static CUgraphNode node_new(CUgraph graph, CUgraphNodeType type)
     return node;
 }
 
-CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
-{
+CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
     (void)flags;
     *graph = calloc(1, sizeof **graph);
     return fake_ready();
 }
 
-CUresult cuGraphDestroy(CUgraph graph)
-{
+CUresult cuGraphDestroy(CUgraph graph) {
     FAKE_ENTER("cuGraphDestroy");
     while (graph->nodes != NULL) {
         CUgraphNode next = graph->nodes->next;
@@ -56,14 +53,12 @@ CUresult cuGraphDestroy(CUgraph graph)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphDestroyNode(CUgraphNode node)
-{
+CUresult cuGraphDestroyNode(CUgraphNode node) {
     node->type = CU_GRAPH_NODE_TYPE_EMPTY;
     return CUDA_SUCCESS;
 }
 
-static CUgraphNode alloc_node(CUgraph graph, size_t bytes, int machine)
-{
+static CUgraphNode alloc_node(CUgraph graph, size_t bytes, int machine) {
     size_t span;
     CUgraphNode node = node_new(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
     node->machine = machine;
@@ -72,21 +67,18 @@ static CUgraphNode alloc_node(CUgraph graph, size_t bytes, int machine)
     return node;
 }
 
-CUresult fake_graph_add_alloc(CUgraph graph, size_t bytes, int machine, CUdeviceptr *at)
-{
+CUresult fake_graph_add_alloc(CUgraph graph, size_t bytes, int machine, CUdeviceptr *at) {
     *at = alloc_node(graph, bytes, machine)->alloc.dptr;
     return CUDA_SUCCESS;
 }
 
-CUresult fake_graph_add_free(CUgraph graph, CUdeviceptr at)
-{
+CUresult fake_graph_add_free(CUgraph graph, CUdeviceptr at) {
     node_new(graph, CU_GRAPH_NODE_TYPE_MEM_FREE)->alloc.dptr = at;
     return CUDA_SUCCESS;
 }
 
 CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t num_deps,
-                                CUDA_MEM_ALLOC_NODE_PARAMS *params)
-{
+                                CUDA_MEM_ALLOC_NODE_PARAMS *params) {
     FAKE_ENTER("cuGraphAddMemAllocNode");
     (void)deps, (void)num_deps;
     int machine;
@@ -101,16 +93,14 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 }
 
 CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t num_deps,
-                               CUdeviceptr dptr)
-{
+                               CUdeviceptr dptr) {
     (void)deps, (void)num_deps;
     *node = node_new(graph, CU_GRAPH_NODE_TYPE_MEM_FREE);
     (*node)->alloc.dptr = dptr;
     return CUDA_SUCCESS;
 }
 
-static CUresult add_node(CUgraphNode *node, CUgraph graph, CUgraphNodeParams *params)
-{
+static CUresult add_node(CUgraphNode *node, CUgraph graph, CUgraphNodeParams *params) {
     if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
         return cuGraphAddMemAllocNode(node, graph, NULL, 0, &params->alloc);
     }
@@ -120,29 +110,25 @@ static CUresult add_node(CUgraphNode *node, CUgraph graph, CUgraphNodeParams *pa
 }
 
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t num_deps,
-                        CUgraphNodeParams *params)
-{
+                        CUgraphNodeParams *params) {
     FAKE_ENTER("cuGraphAddNode");
     (void)deps, (void)num_deps;
     return add_node(node, graph, params);
 }
 
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *edges,
-                           size_t num_deps, CUgraphNodeParams *params)
-{
+                           size_t num_deps, CUgraphNodeParams *params) {
     FAKE_ENTER("cuGraphAddNode_v2");
     (void)deps, (void)edges, (void)num_deps;
     return add_node(node, graph, params);
 }
 
 CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *edges,
-                           size_t num_deps, CUgraphNodeParams *params)
-{
+                           size_t num_deps, CUgraphNodeParams *params) {
     return cuGraphAddNode_v2(node, graph, deps, edges, num_deps, params);
 }
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *num_nodes)
-{
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *num_nodes) {
     size_t written = 0;
     for (CUgraphNode node = graph->nodes; nodes != NULL && node != NULL && written < *num_nodes; node = node->next) {
         nodes[written++] = node;
@@ -151,14 +137,12 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *num_nodes)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
-{
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
     *type = node->type;
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params)
-{
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
     if (node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -166,8 +150,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
     return CUDA_SUCCESS;
 }
 
-static void sum_nodes(CUgraphExec exec, CUgraph graph)
-{
+static void sum_nodes(CUgraphExec exec, CUgraph graph) {
     for (CUgraphNode node = graph->nodes; node != NULL; node = node->next) {
         if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
             exec->bytes[node->machine] += fake_round_up(node->alloc.bytesize, FAKE_GRANULE);
@@ -177,8 +160,7 @@ static void sum_nodes(CUgraphExec exec, CUgraph graph)
     }
 }
 
-static CUresult instantiate(CUgraphExec *exec, CUgraph graph)
-{
+static CUresult instantiate(CUgraphExec *exec, CUgraph graph) {
     if (exec == NULL || graph == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -187,42 +169,36 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t len)
-{
+CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t len) {
     FAKE_ENTER("cuGraphInstantiate");
     (void)error_node, (void)log, (void)len;
     return instantiate(exec, graph);
 }
 
-CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t len)
-{
+CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t len) {
     FAKE_ENTER("cuGraphInstantiate_v2");
     (void)error_node, (void)log, (void)len;
     return instantiate(exec, graph);
 }
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
-{
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
     FAKE_ENTER("cuGraphInstantiateWithFlags");
     (void)flags;
     return instantiate(exec, graph);
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
+CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
     FAKE_ENTER("cuGraphInstantiateWithParams");
     params->result_out = 0;
     return instantiate(exec, graph);
 }
 
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
     params->result_out = 0;
     return instantiate(exec, graph);
 }
 
-static void change_active(int card, uint64_t up, uint64_t down)
-{
+static void change_active(int card, uint64_t up, uint64_t down) {
     graph_memory[card].active += up;
     graph_memory[card].active -= down;
     if (graph_memory[card].active > graph_memory[card].active_high) {
@@ -231,8 +207,7 @@ static void change_active(int card, uint64_t up, uint64_t down)
 }
 
 /* Called with the lock held. */
-static bool hold_memory(CUgraphExec exec)
-{
+static bool hold_memory(CUgraphExec exec) {
     for (int card = 0; card < FAKE_MAX_CARDS; card++) {
         uint64_t wanted = graph_memory[card].active + exec->bytes[card];
         uint64_t growth = wanted > graph_memory[card].reserved ? wanted - graph_memory[card].reserved : 0;
@@ -251,8 +226,7 @@ static bool hold_memory(CUgraphExec exec)
     return true;
 }
 
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
-{
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     FAKE_ENTER("cuGraphLaunch");
     (void)stream;
     pthread_mutex_lock(&lock);
@@ -262,14 +236,12 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
     return result;
 }
 
-CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
-{
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
     FAKE_ENTER("cuGraphLaunch_ptsz");
     return cuGraphLaunch(exec, stream);
 }
 
-CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
     FAKE_ENTER("cuGraphExecDestroy");
     pthread_mutex_lock(&lock);
     for (int card = 0; exec->holds_memory && card < FAKE_MAX_CARDS; card++) {
@@ -280,8 +252,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGraphMemTrim(CUdevice dev)
-{
+CUresult cuDeviceGraphMemTrim(CUdevice dev) {
     FAKE_ENTER("cuDeviceGraphMemTrim");
     int card;
     CUresult result = fake_machine_of(dev, &card);
@@ -295,8 +266,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, int attribute, void *value)
-{
+CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, int attribute, void *value) {
     int card;
     CUresult result = fake_machine_of(dev, &card);
     if (result != CUDA_SUCCESS || attribute < 0 || attribute > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {

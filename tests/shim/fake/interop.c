@@ -21,8 +21,7 @@ struct CUmod_st {
     int machine;
 };
 
-CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
-{
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr) {
     struct fake_block block;
     if (!fake_block_find(dptr, &block)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -33,8 +32,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
     return CUDA_SUCCESS;
 }
 
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags)
-{
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags) {
     FAKE_ENTER("cuIpcOpenMemHandle_v2");
     (void)flags;
     struct ipc_ticket ticket;
@@ -49,19 +47,14 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
     return fake_block_borrowed(*dptr, ticket.bytes, context);
 }
 
-CUresult cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags)
-{
+CUresult cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags) {
     return cuIpcOpenMemHandle_v2(dptr, handle, flags);
 }
 
-CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
-{
-    return cuMemFree_v2(dptr);
-}
+CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) { return cuMemFree_v2(dptr); }
 
 /* The other interface's memory is on this card too; the stand-in driver books it with the importing process. */
-CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc)
-{
+CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
     FAKE_ENTER("cuImportExternalMemory");
     CUcontext context;
     CUresult result = fake_context(&context);
@@ -77,8 +70,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMOR
 }
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *dptr, CUexternalMemory memory,
-                                         const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc)
-{
+                                         const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc) {
     if (desc->offset + desc->size > memory->bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -89,16 +81,14 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *dptr, CUexternalMemory mem
     return fake_block_borrowed(*dptr, desc->size, context);
 }
 
-CUresult cuDestroyExternalMemory(CUexternalMemory memory)
-{
+CUresult cuDestroyExternalMemory(CUexternalMemory memory) {
     FAKE_ENTER("cuDestroyExternalMemory");
     fake_give(memory->machine, memory->bytes);
     free(memory);
     return CUDA_SUCCESS;
 }
 
-static CUresult module_new(CUmodule *module)
-{
+static CUresult module_new(CUmodule *module) {
     CUcontext context;
     CUresult result = fake_context(&context);
     if (result != CUDA_SUCCESS) {
@@ -117,61 +107,49 @@ static CUresult module_new(CUmodule *module)
     return CUDA_SUCCESS;
 }
 
-CUresult cuModuleLoad(CUmodule *module, const char *file)
-{
+CUresult cuModuleLoad(CUmodule *module, const char *file) {
     FAKE_ENTER("cuModuleLoad");
     (void)file;
     return module_new(module);
 }
 
-CUresult cuModuleLoadData(CUmodule *module, const void *image)
-{
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     FAKE_ENTER("cuModuleLoadData");
     (void)image;
     return module_new(module);
 }
 
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int num_options, int *options, void **values)
-{
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int num_options, int *options,
+                            void **values) {
     (void)num_options, (void)options, (void)values;
     return cuModuleLoadData(module, image);
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
-{
-    return cuModuleLoadData(module, image);
-}
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) { return cuModuleLoadData(module, image); }
 
-CUresult cuModuleUnload(CUmodule module)
-{
+CUresult cuModuleUnload(CUmodule module) {
     FAKE_ENTER("cuModuleUnload");
     fake_give(module->machine, module->bytes);
     free(module);
     return CUDA_SUCCESS;
 }
 
-CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
-{
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     (void)name;
     *function = (CUfunction)module;
     return CUDA_SUCCESS;
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit_options, void **jit_values,
-                           unsigned int num_jit, int *lib_options, void **lib_values, unsigned int num_lib)
-{
+                           unsigned int num_jit, int *lib_options, void **lib_values, unsigned int num_lib) {
     FAKE_ENTER("cuLibraryLoadData");
     (void)jit_options, (void)jit_values, (void)num_jit, (void)lib_options, (void)lib_values, (void)num_lib, (void)code;
     return module_new((CUmodule *)library);
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, int *jit_options, void **jit_values,
-                               unsigned int num_jit, int *lib_options, void **lib_values, unsigned int num_lib)
-{
+                               unsigned int num_jit, int *lib_options, void **lib_values, unsigned int num_lib) {
     return cuLibraryLoadData(library, file, jit_options, jit_values, num_jit, lib_options, lib_values, num_lib);
 }
 
-CUresult cuLibraryUnload(CUlibrary library)
-{
-    return cuModuleUnload((CUmodule)library);
-}
+CUresult cuLibraryUnload(CUlibrary library) { return cuModuleUnload((CUmodule)library); }

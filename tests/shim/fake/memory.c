@@ -6,8 +6,7 @@
 
 #define PITCH_ALIGNMENT 512
 
-CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
-{
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     FAKE_ENTER("cuMemGetInfo_v2");
     CUcontext context;
     CUresult result = fake_context(&context);
@@ -25,8 +24,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     return result;
 }
 
-CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
-{
+CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total) {
     size_t wide_free = 0;
     size_t wide_total = 0;
     CUresult result = cuMemGetInfo_v2(&wide_free, &wide_total);
@@ -35,16 +33,14 @@ CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
     return result;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
-{
+CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
     FAKE_ENTER("cuMemAlloc_v2");
     CUcontext context;
     CUresult result = fake_context(&context);
     return result != CUDA_SUCCESS ? result : fake_block_new(dptr, bytesize, FAKE_PLAIN, context, NULL);
 }
 
-CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize)
-{
+CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize) {
     FAKE_ENTER("cuMemAlloc");
     CUcontext context;
     CUdeviceptr wide = 0;
@@ -58,8 +54,7 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize)
     return result;
 }
 
-CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
-{
+CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
     FAKE_ENTER("cuMemAllocManaged");
     CUcontext context;
     CUresult result = fake_context(&context);
@@ -70,8 +65,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width_bytes, size_t height,
-                            unsigned int element_bytes)
-{
+                            unsigned int element_bytes) {
     FAKE_ENTER("cuMemAllocPitch_v2");
     CUcontext context;
     CUresult result = fake_context(&context);
@@ -87,8 +81,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width_bytes
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pitch, unsigned int width_bytes, unsigned int height,
-                         unsigned int element_bytes)
-{
+                         unsigned int element_bytes) {
     FAKE_ENTER("cuMemAllocPitch");
     (void)element_bytes;
     size_t row = fake_round_up(width_bytes, PITCH_ALIGNMENT);
@@ -97,8 +90,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pitch, unsigned int
     return result;
 }
 
-CUresult cuMemFree_v2(CUdeviceptr dptr)
-{
+CUresult cuMemFree_v2(CUdeviceptr dptr) {
     FAKE_ENTER("cuMemFree_v2");
     if (fake_ready() != CUDA_SUCCESS) {
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -114,14 +106,12 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemFree(CUdeviceptr_v1 dptr)
-{
+CUresult cuMemFree(CUdeviceptr_v1 dptr) {
     FAKE_ENTER("cuMemFree");
     return cuMemFree_v2(dptr);
 }
 
-CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
-{
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr dptr) {
     struct fake_block block;
     if (!fake_block_find(dptr, &block)) {
         return CUDA_ERROR_NOT_FOUND;
@@ -136,8 +126,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr dp
 }
 
 /* Attributes: 2 memory type, 8 is managed, 9 device ordinal. */
-CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr)
-{
+CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr) {
     struct fake_block block;
     if (!fake_block_find(ptr, &block)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -150,8 +139,7 @@ CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int flags)
-{
+CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int flags) {
     FAKE_ENTER("cuMemHostAlloc");
     (void)flags;
     CUcontext context;
@@ -166,19 +154,14 @@ CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int flags)
     return fake_block_borrowed((CUdeviceptr)(uintptr_t)*pp, bytesize, NULL);
 }
 
-CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)
-{
+CUresult cuMemAllocHost_v2(void **pp, size_t bytesize) {
     FAKE_ENTER("cuMemAllocHost_v2");
     return cuMemHostAlloc(pp, bytesize, 0);
 }
 
-CUresult cuMemAllocHost(void **pp, unsigned int bytesize)
-{
-    return cuMemHostAlloc(pp, bytesize, 0);
-}
+CUresult cuMemAllocHost(void **pp, unsigned int bytesize) { return cuMemHostAlloc(pp, bytesize, 0); }
 
-CUresult cuMemFreeHost(void *p)
-{
+CUresult cuMemFreeHost(void *p) {
     struct fake_block *block = fake_block_take((CUdeviceptr)(uintptr_t)p);
     if (block == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -188,43 +171,32 @@ CUresult cuMemFreeHost(void *p)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pointer, void *host, unsigned int flags)
-{
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pointer, void *host, unsigned int flags) {
     (void)flags;
     *pointer = (CUdeviceptr)(uintptr_t)host;
     return fake_ready();
 }
 
-CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int flags)
-{
+CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int flags) {
     FAKE_ENTER("cuMemHostRegister_v2");
     (void)flags;
     return p == NULL || bytesize == 0 ? CUDA_ERROR_INVALID_VALUE : fake_ready();
 }
 
-CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int flags)
-{
+CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int flags) {
     return cuMemHostRegister_v2(p, bytesize, flags);
 }
 
-CUresult cuMemHostUnregister(void *p)
-{
-    return p == NULL ? CUDA_ERROR_INVALID_VALUE : fake_ready();
-}
+CUresult cuMemHostUnregister(void *p) { return p == NULL ? CUDA_ERROR_INVALID_VALUE : fake_ready(); }
 
-uint64_t fakeCardUsed(CUdevice device)
-{
+uint64_t fakeCardUsed(CUdevice device) {
     int machine;
     return fake_machine_of(device, &machine) == CUDA_SUCCESS ? fake_used(machine) : 0;
 }
 
-uint64_t fakeCardUsedByMe(CUdevice device)
-{
+uint64_t fakeCardUsedByMe(CUdevice device) {
     int machine;
     return fake_machine_of(device, &machine) == CUDA_SUCCESS ? fake_used_by_me(machine) : 0;
 }
 
-uint64_t fakeCallsOf(const char *function)
-{
-    return fake_calls(function);
-}
+uint64_t fakeCallsOf(const char *function) { return fake_calls(function); }

@@ -17,8 +17,7 @@ static atomic_int users;
         }                                                                                                              \
     } while (0)
 
-static const struct fake_card *card_of(nvmlDevice_t device, int *machine, unsigned int *index)
-{
+static const struct fake_card *card_of(nvmlDevice_t device, int *machine, unsigned int *index) {
     for (int i = 0; i < fake_visible_count(); i++) {
         int at = 0;
         const struct fake_card *card = fake_visible_card(i, &at);
@@ -48,70 +47,53 @@ static const struct fake_card *card_of(nvmlDevice_t device, int *machine, unsign
         return NVML_ERROR_INVALID_ARGUMENT;                                                                            \
     }
 
-nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
-{
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
     FAKE_ENTER("nvmlInitWithFlags");
     atomic_fetch_add(&users, 1);
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlInit_v2(void)
-{
-    return nvmlInitWithFlags(0);
-}
+nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
-nvmlReturn_t nvmlInit(void)
-{
-    return nvmlInitWithFlags(0);
-}
+nvmlReturn_t nvmlInit(void) { return nvmlInitWithFlags(0); }
 
-nvmlReturn_t nvmlShutdown(void)
-{
+nvmlReturn_t nvmlShutdown(void) {
     READY();
     atomic_fetch_sub(&users, 1);
     return NVML_SUCCESS;
 }
 
-const char *nvmlErrorString(nvmlReturn_t result)
-{
+const char *nvmlErrorString(nvmlReturn_t result) {
     return result == NVML_SUCCESS ? "Success" : result == NVML_ERROR_NOT_SUPPORTED ? "Not Supported" : "Error";
 }
 
-static nvmlReturn_t put_text(char *to, unsigned int length, const char *text)
-{
+static nvmlReturn_t put_text(char *to, unsigned int length, const char *text) {
     if (to == NULL) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     return (unsigned int)snprintf(to, length, "%s", text) >= length ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
-{
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
     READY();
     return put_text(version, length, fake_driver_version());
 }
 
-nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
-{
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
     char text[48];
     snprintf(text, sizeof text, "12.%s", fake_driver_version());
     return put_text(version, length, text);
 }
 
-nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
-{
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
     *version = fake_nvml_cuda_version();
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
-{
-    return nvmlSystemGetCudaDriverVersion_v2(version);
-}
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
 
-nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
-{
+nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
     char path[48];
     char text[256] = "";
     snprintf(path, sizeof path, "/proc/%u/comm", pid);
@@ -126,34 +108,27 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int
     return put_text(name, length, text);
 }
 
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
-{
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
     FAKE_ENTER("nvmlDeviceGetCount_v2");
     READY();
     *count = (unsigned int)fake_visible_count();
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
-{
-    return nvmlDeviceGetCount_v2(count);
-}
+nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) { return nvmlDeviceGetCount_v2(count); }
 
-nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
     READY();
     FAKE_ENTER("nvmlDeviceGetHandleByIndex_v2");
     *device = (nvmlDevice_t)fake_visible_card((int)index, NULL);
     return *device == NULL ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     READY();
     for (int i = 0; i < fake_visible_count(); i++) {
         if (strcmp(fake_visible_card(i, NULL)->uuid, uuid) == 0) {
@@ -164,16 +139,14 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 }
 
 /* Domains are written with four or eight digits; the last twelve characters are the same. */
-static int same_bus(const char *left, const char *right)
-{
+static int same_bus(const char *left, const char *right) {
     size_t left_length = strlen(left);
     size_t right_length = strlen(right);
     return left_length >= 12 && right_length >= 12 &&
            strncasecmp(left + left_length - 12, right + right_length - 12, 12) == 0;
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device) {
     READY();
     for (int i = 0; i < fake_visible_count(); i++) {
         if (same_bus(fake_visible_card(i, NULL)->pci, bus_id)) {
@@ -183,38 +156,32 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *
     return NVML_ERROR_NOT_FOUND;
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device) {
     return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
-nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
-{
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
     CARD(NULL, NULL);
     return put_text(name, length, card->name);
 }
 
-nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
-{
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
     CARD(NULL, NULL);
     return put_text(uuid, length, card->uuid);
 }
 
-nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
-{
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
     READY();
     return card_of(device, NULL, index) != NULL ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
-{
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor) {
     CARD(NULL, NULL);
     *minor = (unsigned int)card->minor;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
-{
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
     CARD(NULL, NULL);
     memset(pci, 0, sizeof *pci);
     sscanf(card->pci, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device);
@@ -225,18 +192,15 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
-{
+nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci) {
     return nvmlDeviceGetPciInfo_v3(device, pci);
 }
 
-nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
-{
+nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci) {
     return nvmlDeviceGetPciInfo_v3(device, pci);
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
-{
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     FAKE_ENTER("nvmlDeviceGetMemoryInfo");
     int machine;
     CARD(&machine, NULL);
@@ -249,8 +213,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
-{
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     FAKE_ENTER("nvmlDeviceGetMemoryInfo_v2");
     int machine;
     CARD(&machine, NULL);
@@ -267,22 +230,19 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
-{
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
     CARD(NULL, NULL);
     *memory = (nvmlBAR1Memory_t){.bar1Total = card->memory_bytes, .bar1Free = card->memory_bytes};
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
-{
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
     CARD(NULL, NULL);
     *utilization = (nvmlUtilization_t){.gpu = (unsigned int)card->utilization_percent};
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
-{
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
     CARD(NULL, NULL);
     if (card->mig == FAKE_MIG_UNSUPPORTED) {
         return NVML_ERROR_NOT_SUPPORTED;
@@ -292,8 +252,7 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, struct fake_process *found)
-{
+static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, struct fake_process *found) {
     int machine;
     READY();
     if (card_of(device, &machine, NULL) == NULL) {
@@ -305,8 +264,8 @@ static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, struct fake_p
     return room < (unsigned int)total ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos)
-{
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                  nvmlProcessInfo_v1_t *infos) {
     struct fake_process found[FAKE_MAX_PROCESSES];
     nvmlReturn_t result = list(device, count, found);
     for (unsigned int i = 0; result == NVML_SUCCESS && i < *count; i++) {
@@ -316,8 +275,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned 
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_v2_t *infos)
-{
+                                                     nvmlProcessInfo_v2_t *infos) {
     struct fake_process found[FAKE_MAX_PROCESSES];
     nvmlReturn_t result = list(device, count, found);
     for (unsigned int i = 0; result == NVML_SUCCESS && i < *count; i++) {
@@ -330,21 +288,18 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsign
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_v2_t *infos)
-{
+                                                     nvmlProcessInfo_v2_t *infos) {
     return nvmlDeviceGetComputeRunningProcesses_v2(device, count, infos);
 }
 
-static nvmlReturn_t nobody(nvmlDevice_t device, unsigned int *count)
-{
+static nvmlReturn_t nobody(nvmlDevice_t device, unsigned int *count) {
     KNOWN_CARD();
     *count = 0;
     return NVML_SUCCESS;
 }
 
 #define NOBODY(function, type)                                                                                         \
-    nvmlReturn_t function(nvmlDevice_t device, unsigned int *count, type *infos)                                       \
-    {                                                                                                                  \
+    nvmlReturn_t function(nvmlDevice_t device, unsigned int *count, type *infos) {                                     \
         (void)infos;                                                                                                   \
         return nobody(device, count);                                                                                  \
     }
@@ -356,8 +311,7 @@ NOBODY(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
 NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t)
 NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t)
 
-nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list_out)
-{
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list_out) {
     struct fake_process found[FAKE_MAX_PROCESSES];
     nvmlReturn_t result = list(device, &list_out->numProcArrayEntries, found);
     for (unsigned int i = 0; result == NVML_SUCCESS && i < list_out->numProcArrayEntries; i++) {
@@ -369,23 +323,20 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
     return result;
 }
 
-nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
-{
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     CARD(NULL, NULL);
     *major = card->cc_major;
     *minor = card->cc_minor;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node)
-{
+nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node) {
     CARD(NULL, NULL);
     *node = (unsigned int)card->numa;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvmlDevice_t other, int *level)
-{
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvmlDevice_t other, int *level) {
     CARD(NULL, NULL);
     const struct fake_card *second = card_of(other, NULL, NULL);
     if (second == NULL) {
@@ -395,8 +346,7 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvmlDevice
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, int *active)
-{
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, int *active) {
     (void)link;
     (void)active;
     KNOWN_CARD();
@@ -405,8 +355,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, in
 
 /* Readings that nobody's decision depends on, so that tools which show them get a number. */
 #define READING(function, value)                                                                                       \
-    nvmlReturn_t function(nvmlDevice_t device, unsigned int *out)                                                      \
-    {                                                                                                                  \
+    nvmlReturn_t function(nvmlDevice_t device, unsigned int *out) {                                                    \
         KNOWN_CARD();                                                                                                  \
         *out = (value);                                                                                                \
         return NVML_SUCCESS;                                                                                           \
@@ -419,8 +368,7 @@ READING(nvmlDeviceGetFanSpeed, 30)
 READING(nvmlDeviceGetMultiGpuBoard, 0)
 READING(nvmlDeviceGetArchitecture, 7)
 
-nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned int *out)
-{
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned int *out) {
     (void)sensor;
     KNOWN_CARD();
     *out = 41;

@@ -8,20 +8,17 @@ static CUmemoryPool current[FAKE_MAX_CARDS];
 static CUmemoryPool pools;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static CUmemoryPool default_of(int machine)
-{
+static CUmemoryPool default_of(int machine) {
     defaults[machine].machine = machine;
     defaults[machine].is_default = true;
     return &defaults[machine];
 }
 
-CUmemoryPool fake_pool_current(int machine)
-{
+CUmemoryPool fake_pool_current(int machine) {
     return current[machine] != NULL ? current[machine] : default_of(machine);
 }
 
-CUresult fake_pool_take(CUmemoryPool pool, size_t bytes)
-{
+CUresult fake_pool_take(CUmemoryPool pool, size_t bytes) {
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&lock);
     if (pool->max_bytes != 0 && pool->used + bytes > pool->max_bytes) {
@@ -44,8 +41,7 @@ CUresult fake_pool_take(CUmemoryPool pool, size_t bytes)
 }
 
 /* Called with the lock held. */
-static void shrink(CUmemoryPool pool, uint64_t keep)
-{
+static void shrink(CUmemoryPool pool, uint64_t keep) {
     uint64_t needed = fake_round_up(pool->used, FAKE_GRANULE);
     uint64_t target = keep > needed ? keep : needed;
     if (pool->reserved > target) {
@@ -54,15 +50,13 @@ static void shrink(CUmemoryPool pool, uint64_t keep)
     }
 }
 
-void fake_pool_give(CUmemoryPool pool, size_t bytes)
-{
+void fake_pool_give(CUmemoryPool pool, size_t bytes) {
     pthread_mutex_lock(&lock);
     pool->used -= bytes;
     pthread_mutex_unlock(&lock);
 }
 
-void fake_pools_settle(void)
-{
+void fake_pools_settle(void) {
     pthread_mutex_lock(&lock);
     for (int i = 0; i < FAKE_MAX_CARDS; i++) {
         shrink(&defaults[i], defaults[i].threshold);
@@ -73,8 +67,7 @@ void fake_pools_settle(void)
     pthread_mutex_unlock(&lock);
 }
 
-static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream)
-{
+static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream) {
     CUcontext context;
     CUresult result = fake_stream_context(stream, &context);
     if (result != CUDA_SUCCESS) {
@@ -88,32 +81,27 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUs
     return fake_block_new(dptr, bytes, FAKE_POOLED, context, pool);
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream stream)
-{
+CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream stream) {
     FAKE_ENTER("cuMemAllocAsync");
     return allocate(dptr, bytesize, NULL, stream);
 }
 
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream stream)
-{
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream stream) {
     FAKE_ENTER("cuMemAllocAsync_ptsz");
     return allocate(dptr, bytesize, NULL, stream);
 }
 
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream stream)
-{
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream stream) {
     FAKE_ENTER("cuMemAllocFromPoolAsync");
     return pool == NULL ? CUDA_ERROR_INVALID_VALUE : allocate(dptr, bytesize, pool, stream);
 }
 
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream stream)
-{
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream stream) {
     FAKE_ENTER("cuMemAllocFromPoolAsync_ptsz");
     return pool == NULL ? CUDA_ERROR_INVALID_VALUE : allocate(dptr, bytesize, pool, stream);
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream)
-{
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
     FAKE_ENTER("cuMemFreeAsync");
     CUgraph capture = fake_capture_of(stream);
     if (capture != NULL) {
@@ -127,14 +115,12 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream)
-{
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
     FAKE_ENTER("cuMemFreeAsync_ptsz");
     return cuMemFreeAsync(dptr, stream);
 }
 
-CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
-{
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
     FAKE_ENTER("cuMemPoolCreate");
     int machine;
     CUresult result = fake_machine_of(props->location.id, &machine);
@@ -152,8 +138,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolDestroy(CUmemoryPool pool)
-{
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     FAKE_ENTER("cuMemPoolDestroy");
     pthread_mutex_lock(&lock);
     CUmemoryPool *link = &pools;
@@ -173,8 +158,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     return result;
 }
 
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t min_bytes_to_keep)
-{
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t min_bytes_to_keep) {
     FAKE_ENTER("cuMemPoolTrimTo");
     pthread_mutex_lock(&lock);
     shrink(pool, min_bytes_to_keep);
@@ -182,8 +166,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t min_bytes_to_keep)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     pthread_mutex_lock(&lock);
     if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
         pool->threshold = *(uint64_t *)value;
@@ -196,8 +179,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     FAKE_ENTER("cuMemPoolGetAttribute");
     const uint64_t values[] = {[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD] = pool->threshold,
                                [CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT] = pool->reserved,
@@ -212,32 +194,27 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, int type, unsigned long long flags)
-{
+CUresult cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, int type, unsigned long long flags) {
     (void)handle, (void)pool, (void)type, (void)flags;
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, int type, unsigned long long flags)
-{
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, int type, unsigned long long flags) {
     (void)handle, (void)pool, (void)type, (void)flags;
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr)
-{
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr ptr) {
     (void)data, (void)ptr;
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
-{
+CUresult cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
     (void)ptr, (void)pool, (void)data;
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev)
-{
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev) {
     int machine;
     CUresult result = fake_machine_of(dev, &machine);
     if (result == CUDA_SUCCESS) {
@@ -246,8 +223,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev)
     return result;
 }
 
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
-{
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
     int machine;
     CUresult result = fake_machine_of(dev, &machine);
     if (result == CUDA_SUCCESS) {
@@ -256,8 +232,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
     return result;
 }
 
-CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
-{
+CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     int machine;
     CUresult result = fake_machine_of(dev, &machine);
     if (result == CUDA_SUCCESS) {
@@ -266,20 +241,17 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
     return result;
 }
 
-CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, int type)
-{
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
     (void)type;
     return cuDeviceGetDefaultMemPool(pool, location->id);
 }
 
-CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int type)
-{
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
     (void)type;
     return cuDeviceGetMemPool(pool, location->id);
 }
 
-CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool pool)
-{
+CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool pool) {
     (void)type;
     return cuDeviceSetMemPool(location->id, pool);
 }

@@ -10,8 +10,7 @@
 #define FAKE_CUDA_VERSION 12040
 #endif
 
-CUresult cuDriverGetVersion(int *version)
-{
+CUresult cuDriverGetVersion(int *version) {
     FAKE_ENTER("cuDriverGetVersion");
     if (version == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -21,8 +20,7 @@ CUresult cuDriverGetVersion(int *version)
 }
 
 /* The newest form that both the driver and the caller know; a per-thread form where one was asked for. */
-static const struct fake_export *best(const char *name, int version, int per_thread)
-{
+static const struct fake_export *best(const char *name, int version, int per_thread) {
     const struct fake_export *found = NULL;
     for (size_t i = 0; i < fake_export_count; i++) {
         const struct fake_export *entry = &fake_exports[i];
@@ -37,13 +35,9 @@ static const struct fake_export *best(const char *name, int version, int per_thr
     return found;
 }
 
-static int known(const char *name)
-{
-    return best(name, FAKE_CUDA_VERSION, 1) != NULL;
-}
+static int known(const char *name) { return best(name, FAKE_CUDA_VERSION, 1) != NULL; }
 
-static CUresult resolve(const char *name, void **pfn, int version, uint64_t flags, int *status)
-{
+static CUresult resolve(const char *name, void **pfn, int version, uint64_t flags, int *status) {
     if (name == NULL || pfn == NULL || version > FAKE_CUDA_VERSION || flags > 2) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -56,8 +50,7 @@ static CUresult resolve(const char *name, void **pfn, int version, uint64_t flag
 }
 
 /* The first form has no status to tell with, so it fails. */
-CUresult cuGetProcAddress(const char *symbol, void **pfn, int cuda_version, uint64_t flags)
-{
+CUresult cuGetProcAddress(const char *symbol, void **pfn, int cuda_version, uint64_t flags) {
     FAKE_ENTER("cuGetProcAddress");
     int status = 0;
     CUresult result = resolve(symbol, pfn, cuda_version, flags, &status);
@@ -66,33 +59,27 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int cuda_version, uint
 
 /* The second form succeeds with a null pointer and says why in the status, which the caller may leave out. */
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda_version, uint64_t flags,
-                             CUdriverProcAddressQueryResult *status)
-{
+                             CUdriverProcAddressQueryResult *status) {
     FAKE_ENTER("cuGetProcAddress_v2");
     int unread;
     return resolve(symbol, pfn, cuda_version, flags, status != NULL ? status : &unread);
 }
 
-CUresult cuGetExportTable(const void **table, const CUuuid *id)
-{
+CUresult cuGetExportTable(const void **table, const CUuuid *id) {
     static const void *const private_table[4] = {(const void *)sizeof private_table};
     (void)id;
     *table = private_table;
     return CUDA_SUCCESS;
 }
 
-CUresult cuGetErrorName(CUresult error, const char **text)
-{
+CUresult cuGetErrorName(CUresult error, const char **text) {
     *text = error == CUDA_SUCCESS               ? "CUDA_SUCCESS"
             : error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
                                                 : "CUDA_ERROR_UNKNOWN";
     return CUDA_SUCCESS;
 }
 
-CUresult cuGetErrorString(CUresult error, const char **text)
-{
-    *text = error == CUDA_SUCCESS               ? "no error"
-            : error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory"
-                                                : "unknown error";
+CUresult cuGetErrorString(CUresult error, const char **text) {
+    *text = error == CUDA_SUCCESS ? "no error" : error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "unknown error";
     return CUDA_SUCCESS;
 }

@@ -1,4 +1,5 @@
-/* Virtual memory management of the stand-in driver: memory lives until its last handle and its last mapping are gone. */
+/* Virtual memory management of the stand-in driver: memory lives until its last handle and its last mapping are gone.
+ */
 #include "driver.h"
 
 #include <stdlib.h>
@@ -35,15 +36,13 @@ static struct mapping *mappings;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const uint64_t magic = 0x564d4d5048595349ULL;
 
-static struct physical *physical_of(CUmemGenericAllocationHandle handle)
-{
+static struct physical *physical_of(CUmemGenericAllocationHandle handle) {
     struct physical *what = (struct physical *)(uintptr_t)handle;
     return what != NULL && what->magic == magic ? what : NULL;
 }
 
 /* Called with the lock held. */
-static void drop_if_unused(struct physical *what)
-{
+static void drop_if_unused(struct physical *what) {
     if (what->handles == 0 && what->mappings == 0) {
         if (what->machine != NO_CARD) {
             fake_give(what->machine, what->bytes);
@@ -53,8 +52,7 @@ static void drop_if_unused(struct physical *what)
     }
 }
 
-CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, int option)
-{
+CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, int option) {
     (void)prop;
     (void)option;
     *granularity = FAKE_GRANULE;
@@ -62,8 +60,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 }
 
 static CUresult physical_new(CUmemGenericAllocationHandle *handle, size_t size, int machine,
-                             const CUmemAllocationProp *props)
-{
+                             const CUmemAllocationProp *props) {
     if (machine != NO_CARD && !fake_take(machine, size)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -77,8 +74,7 @@ static CUresult physical_new(CUmemGenericAllocationHandle *handle, size_t size, 
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-                     unsigned long long flags)
-{
+                     unsigned long long flags) {
     FAKE_ENTER("cuMemCreate");
     int machine = NO_CARD;
     if (fake_ready() != CUDA_SUCCESS) {
@@ -96,8 +92,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
     return physical_new(handle, size, machine, prop);
 }
 
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     FAKE_ENTER("cuMemRelease");
     pthread_mutex_lock(&lock);
     struct physical *what = physical_of(handle);
@@ -111,23 +106,20 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-                             unsigned long long flags)
-{
+                             unsigned long long flags) {
     (void)alignment, (void)addr, (void)flags;
     size_t span;
     *ptr = fake_address(size, false, &span);
     return fake_ready();
 }
 
-CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
-{
+CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
     fake_address_back(ptr, size);
     return fake_ready();
 }
 
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                  unsigned long long flags)
-{
+                  unsigned long long flags) {
     FAKE_ENTER("cuMemMap");
     pthread_mutex_lock(&lock);
     struct physical *what = physical_of(handle);
@@ -145,8 +137,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 }
 
 /* One call may undo several neighbouring mappings. */
-CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
-{
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
     FAKE_ENTER("cuMemUnmap");
     size_t undone = 0;
     pthread_mutex_lock(&lock);
@@ -167,14 +158,12 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
     return undone == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
-{
+CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
     (void)ptr, (void)size, (void)desc, (void)count;
     return fake_ready();
 }
 
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
-{
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
     FAKE_ENTER("cuMemRetainAllocationHandle");
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)addr;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -192,8 +181,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 }
 
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, int type,
-                                      unsigned long long flags)
-{
+                                      unsigned long long flags) {
     (void)flags;
     struct physical *what = physical_of(handle);
     if (what == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
@@ -208,8 +196,7 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle, int type)
-{
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle, int type) {
     FAKE_ENTER("cuMemImportFromShareableHandle");
     struct ticket ticket;
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
@@ -226,8 +213,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
-{
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle) {
     struct physical *what = physical_of(handle);
     if (what == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -237,14 +223,12 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmem
 }
 
 /* A multicast object is address plumbing: memory is bound to it, it holds none. */
-CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop)
-{
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop) {
     FAKE_ENTER("cuMulticastCreate");
     return physical_new(handle, prop->size, NO_CARD, NULL);
 }
 
-CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device)
-{
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device) {
     (void)device;
     return physical_of(handle) == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }

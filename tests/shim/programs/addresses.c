@@ -11,8 +11,7 @@
 typedef CUresult (*proc1_t)(const char *, void **, int, uint64_t);
 typedef CUresult (*proc2_t)(const char *, void **, int, uint64_t, int *);
 
-static void print(const char *by, const char *name, int version, int flags, int result, int status, void *address)
-{
+static void print(const char *by, const char *name, int version, int flags, int result, int status, void *address) {
     Dl_info where = {0};
     if (address != NULL) {
         dladdr(address, &where);
@@ -24,8 +23,7 @@ static void print(const char *by, const char *name, int version, int flags, int 
            file != NULL ? file + 1 : "");
 }
 
-static void ask(proc1_t first, proc2_t second, const char *name, int version, int flags)
-{
+static void ask(proc1_t first, proc2_t second, const char *name, int version, int flags) {
     void *address = NULL;
     if (first != NULL) {
         CUresult result = first(name, &address, version, (uint64_t)flags);
@@ -39,8 +37,7 @@ static void ask(proc1_t first, proc2_t second, const char *name, int version, in
     }
 }
 
-int main(void)
-{
+int main(void) {
     static const int versions[] = {2000, 3020, 4000, 7000, 11000, 11030, 11040, 12000, 12030, 12050, 13000, 13050};
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     proc1_t first = (proc1_t)dlsym(driver, "cuGetProcAddress");

@@ -2,8 +2,7 @@
 #include "fake_cuda.h"
 #include "program.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     size_t bytes = (argc > 1 ? strtoull(argv[1], NULL, 10) : 64) * MIB;
     int count = 0;
     CUresult result = cuInit(0);

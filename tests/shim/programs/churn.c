@@ -7,8 +7,7 @@
 
 #define SLOTS 32
 
-static unsigned int next(unsigned int *seed)
-{
+static unsigned int next(unsigned int *seed) {
     *seed = *seed * 1664525u + 1013904223u;
     return *seed >> 8;
 }
@@ -19,8 +18,7 @@ struct block {
     int kind;
 };
 
-static void let_go(struct block *block)
-{
+static void let_go(struct block *block) {
     switch (block->kind) {
     case 1:
         cuMemFree_v2(block->pointer);
@@ -37,8 +35,7 @@ static void let_go(struct block *block)
     block->kind = 0;
 }
 
-static void grab(struct block *block, unsigned int *seed)
-{
+static void grab(struct block *block, unsigned int *seed) {
     CUmemAllocationProp props = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     size_t bytes = (1 + next(seed) % 16) * 2 * MIB;
@@ -49,8 +46,7 @@ static void grab(struct block *block, unsigned int *seed)
     block->kind = result == CUDA_SUCCESS ? kind : 0;
 }
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     unsigned int seed = (unsigned int)(uintptr_t)argument;
     struct block blocks[SLOTS] = {0};
     CUcontext context;
@@ -64,8 +60,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 1;
     unsigned int seed = argc > 2 ? (unsigned int)atoi(argv[2]) : 1;
     char *none[] = {argv[0], NULL};

@@ -18,8 +18,7 @@ typedef void *(*dlsym_t)(void *, const char *);
 typedef int (*proc1_t)(const char *, void **, int, uint64_t);
 typedef int (*proc2_t)(const char *, void **, int, uint64_t, int *);
 
-static const struct fake_export *entry_of(const char *symbol)
-{
+static const struct fake_export *entry_of(const char *symbol) {
     for (size_t i = 0; i < symbol_count; i++) {
         if (strcmp(symbols[i].symbol, symbol) == 0) {
             return &symbols[i];
@@ -29,8 +28,7 @@ static const struct fake_export *entry_of(const char *symbol)
     exit(3);
 }
 
-static void *driver(void)
-{
+static void *driver(void) {
     if (library == NULL) {
         library = dlopen("libcuda.so.1", RTLD_NOW);
     }
@@ -38,23 +36,20 @@ static void *driver(void)
 }
 
 /* dlsym itself found by dlsym, as some loaders of plug-ins do. */
-static void *by_nested(const char *symbol)
-{
+static void *by_nested(const char *symbol) {
     void *libc = dlopen("libc.so.6", RTLD_NOW);
     dlsym_t again = (dlsym_t)dlsym(libc, "dlsym");
     return again(driver(), symbol);
 }
 
-static void *by_proc1(const struct fake_export *entry)
-{
+static void *by_proc1(const struct fake_export *entry) {
     void *address = NULL;
     proc1_t ask = (proc1_t)dlsym(driver(), "cuGetProcAddress");
     int result = ask(entry->base, &address, entry->since, entry->per_thread != 0 ? 2 : 0);
     return result == 0 ? address : NULL;
 }
 
-static void *by_proc2(const struct fake_export *entry)
-{
+static void *by_proc2(const struct fake_export *entry) {
     void *address = NULL;
     int status = -1;
     proc2_t ask = (proc2_t)dlsym(driver(), "cuGetProcAddress_v2");
@@ -65,8 +60,7 @@ static void *by_proc2(const struct fake_export *entry)
     return result == 0 && status == 0 ? address : NULL;
 }
 
-static void *look_up(const char *symbol)
-{
+static void *look_up(const char *symbol) {
     const struct fake_export *entry = entry_of(symbol);
     switch (current_way) {
     case WAY_LINK:
@@ -88,14 +82,12 @@ static void *look_up(const char *symbol)
     }
 }
 
-void use_way(enum way way)
-{
+void use_way(enum way way) {
     current_way = way;
     memset(cache, 0, sizeof cache);
 }
 
-void *find(const char *symbol)
-{
+void *find(const char *symbol) {
     size_t i = 0;
     while (cache[i].symbol != NULL && strcmp(cache[i].symbol, symbol) != 0) {
         i++;
@@ -107,8 +99,7 @@ void *find(const char *symbol)
     return cache[i].address;
 }
 
-const char *way_name(enum way way)
-{
+const char *way_name(enum way way) {
     static const char *const names[] = {"link", "dlsym", "default", "next", "dlvsym", "nested", "proc1", "proc2"};
     return names[way];
 }

@@ -4,15 +4,13 @@
 
 #include <time.h>
 
-static double now_ms(void)
-{
+static double now_ms(void) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     return (double)at.tv_sec * 1e3 + (double)at.tv_nsec / 1e6;
 }
 
-static double try_for_a_second(size_t bytes)
-{
+static double try_for_a_second(size_t bytes) {
     double began = now_ms();
     do {
         CUdeviceptr pointer;
@@ -26,8 +24,7 @@ static double try_for_a_second(size_t bytes)
     return -1;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     (void)argc;
     char *none[] = {argv[0], NULL};
     char line[64];

@@ -8,16 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int status_of(pid_t child)
-{
+static int status_of(pid_t child) {
     int status = -1;
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 /* A child that never touches CUDA leaves, by exit handlers or without: the parent keeps what it holds. */
-static void fork_leaves_parent(void)
-{
+static void fork_leaves_parent(void) {
     begin();
     CUdeviceptr pointer;
     CHECK(cuMemAlloc_v2(&pointer, 32 * MIB));
@@ -34,8 +32,7 @@ static void fork_leaves_parent(void)
 }
 
 /* The child of an initialised process cannot use CUDA; what it tries changes nothing in the parent. */
-static void fork_child_tries(void)
-{
+static void fork_child_tries(void) {
     begin();
     CUdeviceptr pointer;
     CHECK(cuMemAlloc_v2(&pointer, 32 * MIB));
@@ -53,8 +50,7 @@ static void fork_child_tries(void)
 }
 
 /* Children forked before CUDA start are members of their own; the sum of all is what everyone sees. */
-static void fork_before_init(void)
-{
+static void fork_before_init(void) {
     int ready[2];
     int leave[2];
     EXPECT(pipe(ready) == 0 && pipe(leave) == 0);
@@ -86,8 +82,7 @@ static void fork_before_init(void)
 }
 
 /* What the image before exec held is gone with it. The limit of the test is 100 MiB. */
-static void exec_forgets(void)
-{
+static void exec_forgets(void) {
     begin();
     CUdeviceptr pointer;
     CHECK(cuMemAlloc_v2(&pointer, 80 * MIB));
@@ -95,16 +90,14 @@ static void exec_forgets(void)
     EXPECT(0);
 }
 
-static void after_exec(void)
-{
+static void after_exec(void) {
     begin();
     CUdeviceptr pointer;
     CHECK(cuMemAlloc_v2(&pointer, 80 * MIB));
     EXPECT(used() == 80 * MIB);
 }
 
-static void vfork_exec(void)
-{
+static void vfork_exec(void) {
     begin();
     CUdeviceptr pointer;
     CHECK(cuMemAlloc_v2(&pointer, 32 * MIB));
@@ -118,8 +111,7 @@ static void vfork_exec(void)
 }
 
 /* One process pays for memory that two of the container use. */
-static void ipc_charged_once(void)
-{
+static void ipc_charged_once(void) {
     int to_child[2];
     int to_parent[2];
     EXPECT(pipe(to_child) == 0 && pipe(to_parent) == 0);
@@ -145,8 +137,7 @@ static void ipc_charged_once(void)
     EXPECT(used() == 48 * MIB);
 }
 
-static void send_descriptor(int socket, int fd)
-{
+static void send_descriptor(int socket, int fd) {
     char byte = 0;
     char control[CMSG_SPACE(sizeof fd)] = {0};
     struct iovec data = {.iov_base = &byte, .iov_len = 1};
@@ -160,8 +151,7 @@ static void send_descriptor(int socket, int fd)
     EXPECT(sendmsg(socket, &message, 0) == 1);
 }
 
-static int receive_descriptor(int socket)
-{
+static int receive_descriptor(int socket) {
     char byte;
     int fd = -1;
     char control[CMSG_SPACE(sizeof fd)];
@@ -174,8 +164,7 @@ static int receive_descriptor(int socket)
 }
 
 /* NCCL's way: a handle made in one process, imported and mapped in another, charged to the maker. */
-static void vmm_import_charged_once(void)
-{
+static void vmm_import_charged_once(void) {
     int ends[2];
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     pid_t child = fork();
@@ -219,8 +208,7 @@ static const struct scenario scenarios[] = {
     {"vmm_import_charged_once", vmm_import_charged_once},
 };
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     alarm(30);
     return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], argc, argv);
 }

@@ -19,8 +19,7 @@
     } while (0)
 
 /* Context on device 0; the size to ask for in bytes: the first argument in MiB, else 64. */
-static inline size_t start(int argc, char **argv)
-{
+static inline size_t start(int argc, char **argv) {
     CUcontext context;
     CHECK(cuInit(0));
     CHECK(cuDevicePrimaryCtxRetain(&context, 0));
@@ -28,8 +27,7 @@ static inline size_t start(int argc, char **argv)
     return (argc > 1 ? strtoull(argv[1], NULL, 10) : 64) * MIB;
 }
 
-static inline void show(const char *when)
-{
+static inline void show(const char *when) {
     size_t free_bytes = 0;
     size_t total = 0;
     CHECK(cuMemGetInfo_v2(&free_bytes, &total));

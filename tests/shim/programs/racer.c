@@ -25,16 +25,14 @@ struct shared {
 static struct shared *shared;
 static CUdeviceptr held[MAX_HELD];
 
-static size_t used_now(void)
-{
+static size_t used_now(void) {
     size_t free_bytes = 0;
     size_t total = 0;
     CHECK(cuMemGetInfo_v2(&free_bytes, &total));
     return total - free_bytes;
 }
 
-static long take_until_refused(size_t block)
-{
+static long take_until_refused(size_t block) {
     long count = 0;
     while (count < MAX_HELD) {
         CUresult result = cuMemAlloc_v2(&held[count], block);
@@ -50,15 +48,13 @@ static long take_until_refused(size_t block)
     return count;
 }
 
-static void judge(long expected)
-{
+static void judge(long expected) {
     long granted = atomic_exchange(&shared->granted, 0);
     shared->over += granted > expected;
     shared->under += granted < expected;
 }
 
-static void race(int me, int rounds, size_t block, long expected)
-{
+static void race(int me, int rounds, size_t block, long expected) {
     char *arguments[] = {"racer", NULL};
     start(1, arguments);
     for (int round = 0; round < rounds; round++) {
@@ -78,8 +74,7 @@ static void race(int me, int rounds, size_t block, long expected)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc != 5) {
         return 64;
     }

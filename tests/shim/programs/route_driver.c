@@ -20,22 +20,19 @@ struct reading {
     long long card;
 };
 
-static struct reading read_now(void)
-{
+static struct reading read_now(void) {
     size_t free_bytes = 0;
     size_t total = 0;
     CALL(cuMemGetInfo_v2)(&free_bytes, &total);
     return (struct reading){.share = (long long)(total - free_bytes), .card = (long long)card_used(0)};
 }
 
-static struct reading change_since(struct reading before)
-{
+static struct reading change_since(struct reading before) {
     struct reading now = read_now();
     return (struct reading){.share = now.share - before.share, .card = now.card - before.card};
 }
 
-static bool present(const struct route *route)
-{
+static bool present(const struct route *route) {
     for (size_t i = 0; i < 3 && route->needs[i] != NULL; i++) {
         if (find(route->needs[i]) == NULL) {
             return false;
@@ -44,14 +41,12 @@ static bool present(const struct route *route)
     return true;
 }
 
-static void print_step(const char *step, CUresult result, struct reading change)
-{
+static void print_step(const char *step, CUresult result, struct reading change) {
     printf(", \"%s\": [%d, %lld, %lld]", step, result, change.share, change.card);
 }
 
 /* Fills the share so that half of the request is left, then asks for all of it. */
-static void try_over(const struct route *route, size_t limit, size_t bytes)
-{
+static void try_over(const struct route *route, size_t limit, size_t bytes) {
     struct held held = {.bytes = bytes};
     CUdeviceptr filler = 0;
     size_t used = (size_t)read_now().share;
@@ -65,8 +60,7 @@ static void try_over(const struct route *route, size_t limit, size_t bytes)
     CALL(cuMemFree_v2)(filler);
 }
 
-static void try_case(const struct route *route, enum way way, size_t limit, size_t bytes)
-{
+static void try_case(const struct route *route, enum way way, size_t limit, size_t bytes) {
     struct held held = {.bytes = bytes};
     printf("{\"route\": \"%s\", \"way\": \"%s\", \"charged\": %s", route->name, way_name(way),
            route->charged ? "true" : "false");
@@ -84,8 +78,7 @@ static void try_case(const struct route *route, enum way way, size_t limit, size
     printf("}\n");
 }
 
-static bool chosen(int argc, char **argv, const char *name)
-{
+static bool chosen(int argc, char **argv, const char *name) {
     bool any = argc <= 3;
     for (int i = 3; i < argc; i++) {
         any = any || strcmp(argv[i], name) == 0;
@@ -93,8 +86,7 @@ static bool chosen(int argc, char **argv, const char *name)
     return any;
 }
 
-static void walk(enum way way, int argc, char **argv)
-{
+static void walk(enum way way, int argc, char **argv) {
     CUcontext context;
     use_way(way);
     if (find("cuInit") == NULL) {
@@ -113,13 +105,12 @@ static void walk(enum way way, int argc, char **argv)
     CALL(cuDevicePrimaryCtxRelease_v2)(0);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc < 3) {
         return 64;
     }
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    card_used = driver == NULL ? NULL : (uint64_t(*)(CUdevice))dlsym(driver, "fakeCardUsed");
+    card_used = driver == NULL ? NULL : (uint64_t (*)(CUdevice))dlsym(driver, "fakeCardUsed");
     if (card_used == NULL) {
         fprintf(stderr, "the stand-in driver is not there: %s\n", dlerror());
         return 1;

@@ -5,152 +5,106 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static CUresult plain_take(struct held *held)
-{
-    return CALL(cuMemAlloc_v2)(&held->pointer, held->bytes);
-}
+static CUresult plain_take(struct held *held) { return CALL(cuMemAlloc_v2)(&held->pointer, held->bytes); }
 
-static CUresult plain_give(struct held *held)
-{
-    return CALL(cuMemFree_v2)(held->pointer);
-}
+static CUresult plain_give(struct held *held) { return CALL(cuMemFree_v2)(held->pointer); }
 
-static CUresult old_take(struct held *held)
-{
-    return CALL(cuMemAlloc)(&held->low, (unsigned int)held->bytes);
-}
+static CUresult old_take(struct held *held) { return CALL(cuMemAlloc)(&held->low, (unsigned int)held->bytes); }
 
-static CUresult old_give(struct held *held)
-{
-    return CALL(cuMemFree)(held->low);
-}
+static CUresult old_give(struct held *held) { return CALL(cuMemFree)(held->low); }
 
-static CUresult managed_take(struct held *held)
-{
-    return CALL(cuMemAllocManaged)(&held->pointer, held->bytes, 1);
-}
+static CUresult managed_take(struct held *held) { return CALL(cuMemAllocManaged)(&held->pointer, held->bytes, 1); }
 
-static CUresult pitch_take(struct held *held)
-{
+static CUresult pitch_take(struct held *held) {
     size_t pitch;
     return CALL(cuMemAllocPitch_v2)(&held->pointer, &pitch, 65536 - 100, held->bytes / 65536, 4);
 }
 
-static CUresult old_pitch_take(struct held *held)
-{
+static CUresult old_pitch_take(struct held *held) {
     unsigned int pitch;
     return CALL(cuMemAllocPitch)(&held->low, &pitch, 65536 - 100, (unsigned int)(held->bytes / 65536), 4);
 }
 
-static CUresult pinned_take(struct held *held)
-{
-    return CALL(cuMemAllocHost_v2)(&held->host, held->bytes);
-}
+static CUresult pinned_take(struct held *held) { return CALL(cuMemAllocHost_v2)(&held->host, held->bytes); }
 
-static CUresult old_pinned_take(struct held *held)
-{
+static CUresult old_pinned_take(struct held *held) {
     return CALL(cuMemAllocHost)(&held->host, (unsigned int)held->bytes);
 }
 
-static CUresult host_alloc_take(struct held *held)
-{
-    return CALL(cuMemHostAlloc)(&held->host, held->bytes, 0);
-}
+static CUresult host_alloc_take(struct held *held) { return CALL(cuMemHostAlloc)(&held->host, held->bytes, 0); }
 
-static CUresult pinned_give(struct held *held)
-{
-    return CALL(cuMemFreeHost)(held->host);
-}
+static CUresult pinned_give(struct held *held) { return CALL(cuMemFreeHost)(held->host); }
 
-static CUresult register_take(struct held *held)
-{
+static CUresult register_take(struct held *held) {
     held->host = malloc(held->bytes);
     return CALL(cuMemHostRegister_v2)(held->host, held->bytes, 0);
 }
 
-static CUresult old_register_take(struct held *held)
-{
+static CUresult old_register_take(struct held *held) {
     held->host = malloc(held->bytes);
     return CALL(cuMemHostRegister)(held->host, held->bytes, 0);
 }
 
-static CUresult register_give(struct held *held)
-{
+static CUresult register_give(struct held *held) {
     CUresult result = CALL(cuMemHostUnregister)(held->host);
     free(held->host);
     return result;
 }
 
-static CUresult settle(void)
-{
-    return CALL(cuStreamSynchronize)(NULL);
-}
+static CUresult settle(void) { return CALL(cuStreamSynchronize)(NULL); }
 
-static CUresult async_take(struct held *held)
-{
-    return CALL(cuMemAllocAsync)(&held->pointer, held->bytes, NULL);
-}
+static CUresult async_take(struct held *held) { return CALL(cuMemAllocAsync)(&held->pointer, held->bytes, NULL); }
 
-static CUresult async_give(struct held *held)
-{
+static CUresult async_give(struct held *held) {
     CUresult result = CALL(cuMemFreeAsync)(held->pointer, NULL);
     return result != CUDA_SUCCESS ? result : settle();
 }
 
-static CUresult async_free_give(struct held *held)
-{
+static CUresult async_free_give(struct held *held) {
     CUresult result = CALL(cuMemFree_v2)(held->pointer);
     return result != CUDA_SUCCESS ? result : settle();
 }
 
-static CUresult async_thread_take(struct held *held)
-{
+static CUresult async_thread_take(struct held *held) {
     return CALL(cuMemAllocAsync_ptsz)(&held->pointer, held->bytes, NULL);
 }
 
-static CUresult async_thread_give(struct held *held)
-{
+static CUresult async_thread_give(struct held *held) {
     CUresult result = CALL(cuMemFreeAsync_ptsz)(held->pointer, NULL);
     return result != CUDA_SUCCESS ? result : settle();
 }
 
-static CUresult async_stream_take(struct held *held)
-{
+static CUresult async_stream_take(struct held *held) {
     CUresult result = CALL(cuStreamCreate)(&held->stream, 0);
     return result != CUDA_SUCCESS ? result : CALL(cuMemAllocAsync)(&held->pointer, held->bytes, held->stream);
 }
 
-static CUresult async_stream_give(struct held *held)
-{
+static CUresult async_stream_give(struct held *held) {
     CUresult result = CALL(cuMemFreeAsync)(held->pointer, held->stream);
     CALL(cuStreamSynchronize)(held->stream);
     CALL(cuStreamDestroy_v2)(held->stream);
     return result;
 }
 
-static CUresult default_pool_take(struct held *held)
-{
+static CUresult default_pool_take(struct held *held) {
     CUresult result = CALL(cuDeviceGetDefaultMemPool)(&held->pool, 0);
     return result != CUDA_SUCCESS ? result
                                   : CALL(cuMemAllocFromPoolAsync)(&held->pointer, held->bytes, held->pool, NULL);
 }
 
-static CUresult default_pool_thread_take(struct held *held)
-{
+static CUresult default_pool_thread_take(struct held *held) {
     CUresult result = CALL(cuDeviceGetDefaultMemPool)(&held->pool, 0);
     return result != CUDA_SUCCESS ? result
                                   : CALL(cuMemAllocFromPoolAsync_ptsz)(&held->pointer, held->bytes, held->pool, NULL);
 }
 
-static CUresult own_pool_new(struct held *held)
-{
+static CUresult own_pool_new(struct held *held) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     return CALL(cuMemPoolCreate)(&held->pool, &props);
 }
 
-static CUresult own_pool_take(struct held *held)
-{
+static CUresult own_pool_take(struct held *held) {
     CUresult result = own_pool_new(held);
     if (result == CUDA_SUCCESS) {
         result = CALL(cuMemAllocFromPoolAsync)(&held->pointer, held->bytes, held->pool, NULL);
@@ -161,15 +115,13 @@ static CUresult own_pool_take(struct held *held)
     return result;
 }
 
-static CUresult own_pool_give(struct held *held)
-{
+static CUresult own_pool_give(struct held *held) {
     CUresult result = async_give(held);
     return result != CUDA_SUCCESS ? result : CALL(cuMemPoolDestroy)(held->pool);
 }
 
 /* A pool that keeps what is freed: the share is given back by the trim. */
-static CUresult keeping_pool_take(struct held *held)
-{
+static CUresult keeping_pool_take(struct held *held) {
     uint64_t keep = UINT64_MAX;
     CUresult result = own_pool_new(held);
     if (result == CUDA_SUCCESS) {
@@ -182,8 +134,7 @@ static CUresult keeping_pool_take(struct held *held)
     return result;
 }
 
-static CUresult keeping_pool_give(struct held *held)
-{
+static CUresult keeping_pool_give(struct held *held) {
     CUresult result = async_give(held);
     if (result == CUDA_SUCCESS) {
         result = CALL(cuMemPoolTrimTo)(held->pool, 0);
@@ -193,8 +144,7 @@ static CUresult keeping_pool_give(struct held *held)
 }
 
 /* A pool made the device's current one, then used by the plain asynchronous call. */
-static CUresult current_pool_take(struct held *held)
-{
+static CUresult current_pool_take(struct held *held) {
     CUresult result = own_pool_new(held);
     if (result == CUDA_SUCCESS) {
         CALL(cuDeviceSetMemPool)(0, held->pool);
@@ -207,37 +157,29 @@ static CUresult current_pool_take(struct held *held)
     return result;
 }
 
-static CUresult current_pool_give(struct held *held)
-{
+static CUresult current_pool_give(struct held *held) {
     CALL(cuDeviceSetMemPool)(0, NULL);
     return own_pool_give(held);
 }
 
-static CUmemAllocationProp device_props(int type)
-{
+static CUmemAllocationProp device_props(int type) {
     return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = type, .id = 0}};
 }
 
-static CUresult vmm_take(struct held *held)
-{
+static CUresult vmm_take(struct held *held) {
     CUmemAllocationProp props = device_props(CU_MEM_LOCATION_TYPE_DEVICE);
     return CALL(cuMemCreate)(&held->handle, held->bytes, &props, 0);
 }
 
-static CUresult vmm_give(struct held *held)
-{
-    return CALL(cuMemRelease)(held->handle);
-}
+static CUresult vmm_give(struct held *held) { return CALL(cuMemRelease)(held->handle); }
 
-static CUresult vmm_host_take(struct held *held)
-{
+static CUresult vmm_host_take(struct held *held) {
     CUmemAllocationProp props = device_props(CU_MEM_LOCATION_TYPE_HOST_NUMA);
     return CALL(cuMemCreate)(&held->handle, held->bytes, &props, 0);
 }
 
 /* Mapped and its handle let go, as frameworks do: the mapping alone keeps the memory. */
-static CUresult vmm_mapped_take(struct held *held)
-{
+static CUresult vmm_mapped_take(struct held *held) {
     CUresult result = vmm_take(held);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -248,16 +190,14 @@ static CUresult vmm_mapped_take(struct held *held)
     return result != CUDA_SUCCESS ? result : released;
 }
 
-static CUresult vmm_mapped_give(struct held *held)
-{
+static CUresult vmm_mapped_give(struct held *held) {
     CUresult result = CALL(cuMemUnmap)(held->pointer, held->bytes);
     CALL(cuMemAddressFree)(held->pointer, held->bytes);
     return result;
 }
 
 /* The handle fetched back from the mapping outlives the mapping. */
-static CUresult vmm_retained_take(struct held *held)
-{
+static CUresult vmm_retained_take(struct held *held) {
     CUresult result = vmm_mapped_take(held);
     if (result == CUDA_SUCCESS) {
         result = CALL(cuMemRetainAllocationHandle)(&held->second, (void *)(uintptr_t)held->pointer);
@@ -265,14 +205,10 @@ static CUresult vmm_retained_take(struct held *held)
     return result != CUDA_SUCCESS ? result : vmm_mapped_give(held);
 }
 
-static CUresult vmm_retained_give(struct held *held)
-{
-    return CALL(cuMemRelease)(held->second);
-}
+static CUresult vmm_retained_give(struct held *held) { return CALL(cuMemRelease)(held->second); }
 
 /* Exported and imported in the same process: one memory, two handles, charged once. */
-static CUresult vmm_shared_take(struct held *held)
-{
+static CUresult vmm_shared_take(struct held *held) {
     CUresult result = vmm_take(held);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -286,46 +222,35 @@ static CUresult vmm_shared_take(struct held *held)
     return result;
 }
 
-static CUresult vmm_shared_give(struct held *held)
-{
+static CUresult vmm_shared_give(struct held *held) {
     CUresult result = CALL(cuMemRelease)(held->handle);
     return result != CUDA_SUCCESS ? result : CALL(cuMemRelease)(held->second);
 }
 
-static CUresult multicast_take(struct held *held)
-{
+static CUresult multicast_take(struct held *held) {
     CUmulticastObjectProp props = {.numDevices = 1, .size = held->bytes};
     return CALL(cuMulticastCreate)(&held->handle, &props);
 }
 
-static CUresult reserve_take(struct held *held)
-{
+static CUresult reserve_take(struct held *held) {
     return CALL(cuMemAddressReserve)(&held->pointer, held->bytes, 0, 0, 0);
 }
 
-static CUresult reserve_give(struct held *held)
-{
-    return CALL(cuMemAddressFree)(held->pointer, held->bytes);
-}
+static CUresult reserve_give(struct held *held) { return CALL(cuMemAddressFree)(held->pointer, held->bytes); }
 
-static CUresult array_take(struct held *held)
-{
+static CUresult array_take(struct held *held) {
     CUDA_ARRAY_DESCRIPTOR shape = {
         .Width = 1024, .Height = held->bytes / 4096, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
     return CALL(cuArrayCreate_v2)(&held->array, &shape);
 }
 
-static CUresult old_array_take(struct held *held)
-{
-    CUDA_ARRAY_DESCRIPTOR_v1 shape = {.Width = 1024,
-                                      .Height = (unsigned int)(held->bytes / 4096),
-                                      .Format = CU_AD_FORMAT_FLOAT,
-                                      .NumChannels = 1};
+static CUresult old_array_take(struct held *held) {
+    CUDA_ARRAY_DESCRIPTOR_v1 shape = {
+        .Width = 1024, .Height = (unsigned int)(held->bytes / 4096), .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
     return CALL(cuArrayCreate)(&held->array, &shape);
 }
 
-static CUresult array3d_take(struct held *held)
-{
+static CUresult array3d_take(struct held *held) {
     CUDA_ARRAY3D_DESCRIPTOR shape = {.Width = 256,
                                      .Height = 256,
                                      .Depth = held->bytes / (256 * 1024),
@@ -334,8 +259,7 @@ static CUresult array3d_take(struct held *held)
     return CALL(cuArray3DCreate_v2)(&held->array, &shape);
 }
 
-static CUresult old_array3d_take(struct held *held)
-{
+static CUresult old_array3d_take(struct held *held) {
     CUDA_ARRAY3D_DESCRIPTOR_v1 shape = {.Width = 256,
                                         .Height = 256,
                                         .Depth = (unsigned int)(held->bytes / (256 * 1024)),
@@ -344,8 +268,7 @@ static CUresult old_array3d_take(struct held *held)
     return CALL(cuArray3DCreate)(&held->array, &shape);
 }
 
-static CUresult layered_take(struct held *held)
-{
+static CUresult layered_take(struct held *held) {
     CUDA_ARRAY3D_DESCRIPTOR shape = {.Width = 256,
                                      .Height = 256,
                                      .Depth = held->bytes / (256 * 1024),
@@ -355,8 +278,7 @@ static CUresult layered_take(struct held *held)
     return CALL(cuArray3DCreate_v2)(&held->array, &shape);
 }
 
-static CUresult sparse_take(struct held *held)
-{
+static CUresult sparse_take(struct held *held) {
     CUDA_ARRAY3D_DESCRIPTOR shape = {.Width = 256,
                                      .Height = 256,
                                      .Depth = held->bytes / (256 * 1024),
@@ -366,53 +288,38 @@ static CUresult sparse_take(struct held *held)
     return CALL(cuArray3DCreate_v2)(&held->array, &shape);
 }
 
-static CUresult array_give(struct held *held)
-{
-    return CALL(cuArrayDestroy)(held->array);
-}
+static CUresult array_give(struct held *held) { return CALL(cuArrayDestroy)(held->array); }
 
-static CUresult mipmap_take(struct held *held)
-{
+static CUresult mipmap_take(struct held *held) {
     CUDA_ARRAY3D_DESCRIPTOR shape = {
         .Width = 1024, .Height = held->bytes / 4096, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
     return CALL(cuMipmappedArrayCreate)(&held->mipmap, &shape, 4);
 }
 
-static CUresult mipmap_give(struct held *held)
-{
-    return CALL(cuMipmappedArrayDestroy)(held->mipmap);
-}
+static CUresult mipmap_give(struct held *held) { return CALL(cuMipmappedArrayDestroy)(held->mipmap); }
 
-static CUresult external_take(struct held *held)
-{
+static CUresult external_take(struct held *held) {
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC what = {.type = 1, .handle = {.fd = -1}, .size = held->bytes};
     return CALL(cuImportExternalMemory)(&held->external, &what);
 }
 
-static CUresult external_give(struct held *held)
-{
-    return CALL(cuDestroyExternalMemory)(held->external);
-}
+static CUresult external_give(struct held *held) { return CALL(cuDestroyExternalMemory)(held->external); }
 
 /* A buffer mapped from external memory is not charged a second time, and its free is forwarded. */
-static CUresult external_buffer_take(struct held *held)
-{
+static CUresult external_buffer_take(struct held *held) {
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC what = {.size = held->bytes};
     CUresult result = external_take(held);
-    return result != CUDA_SUCCESS
-               ? result
-               : CALL(cuExternalMemoryGetMappedBuffer)(&held->pointer, held->external, &what);
+    return result != CUDA_SUCCESS ? result
+                                  : CALL(cuExternalMemoryGetMappedBuffer)(&held->pointer, held->external, &what);
 }
 
-static CUresult external_buffer_give(struct held *held)
-{
+static CUresult external_buffer_give(struct held *held) {
     CUresult result = plain_give(held);
     return result != CUDA_SUCCESS ? result : external_give(held);
 }
 
 /* Memory of another process: its owner pays. The handle is made from a small block of our own. */
-static CUresult ipc_take(struct held *held)
-{
+static CUresult ipc_take(struct held *held) {
     CUipcMemHandle handle;
     CUresult result = CALL(cuMemAlloc_v2)(&held->pointer, held->bytes);
     if (result != CUDA_SUCCESS) {
@@ -424,21 +331,15 @@ static CUresult ipc_take(struct held *held)
     return result != CUDA_SUCCESS ? result : CALL(cuIpcCloseMemHandle)(opened);
 }
 
-static CUresult graph_new(struct held *held)
-{
-    return CALL(cuGraphCreate)(&held->graph, 0);
+static CUresult graph_new(struct held *held) { return CALL(cuGraphCreate)(&held->graph, 0); }
+
+static CUDA_MEM_ALLOC_NODE_PARAMS node_params(const struct held *held) {
+    return (CUDA_MEM_ALLOC_NODE_PARAMS){.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+                                        .bytesize = held->bytes};
 }
 
-static CUDA_MEM_ALLOC_NODE_PARAMS node_params(const struct held *held)
-{
-    return (CUDA_MEM_ALLOC_NODE_PARAMS){
-        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
-        .bytesize = held->bytes};
-}
-
-static CUresult graph_give(struct held *held)
-{
+static CUresult graph_give(struct held *held) {
     CUresult result = held->exec != NULL ? CALL(cuGraphExecDestroy)(held->exec) : CUDA_SUCCESS;
     CUresult destroyed = CALL(cuGraphDestroy)(held->graph);
     CUresult trimmed = CALL(cuDeviceGraphMemTrim)(0);
@@ -446,8 +347,7 @@ static CUresult graph_give(struct held *held)
 }
 
 /* Refusal may come at any step from the node to the first launch. */
-static CUresult graph_run(struct held *held, CUresult added)
-{
+static CUresult graph_run(struct held *held, CUresult added) {
     CUresult result = added;
     if (result == CUDA_SUCCESS) {
         result = CALL(cuGraphInstantiateWithFlags)(&held->exec, held->graph, 0);
@@ -461,16 +361,14 @@ static CUresult graph_run(struct held *held, CUresult added)
     return result;
 }
 
-static CUresult graph_take(struct held *held)
-{
+static CUresult graph_take(struct held *held) {
     CUgraphNode node;
     CUDA_MEM_ALLOC_NODE_PARAMS params = node_params(held);
     graph_new(held);
     return graph_run(held, CALL(cuGraphAddMemAllocNode)(&node, held->graph, NULL, 0, &params));
 }
 
-static CUresult graph_node_take(struct held *held)
-{
+static CUresult graph_node_take(struct held *held) {
     CUgraphNode node;
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
     params.alloc = node_params(held);
@@ -478,8 +376,7 @@ static CUresult graph_node_take(struct held *held)
     return graph_run(held, CALL(cuGraphAddNode)(&node, held->graph, NULL, 0, &params));
 }
 
-static CUresult graph_node2_take(struct held *held)
-{
+static CUresult graph_node2_take(struct held *held) {
     CUgraphNode node;
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
     params.alloc = node_params(held);
@@ -487,8 +384,7 @@ static CUresult graph_node2_take(struct held *held)
     return graph_run(held, CALL(cuGraphAddNode_v2)(&node, held->graph, NULL, NULL, 0, &params));
 }
 
-static CUresult capture_take(struct held *held)
-{
+static CUresult capture_take(struct held *held) {
     CALL(cuStreamCreate)(&held->stream, 0);
     CALL(cuStreamBeginCapture_v2)(held->stream, 0);
     CUresult added = CALL(cuMemAllocAsync)(&held->pointer, held->bytes, held->stream);
@@ -497,42 +393,31 @@ static CUresult capture_take(struct held *held)
     return graph_run(held, added);
 }
 
-static CUresult module_take(struct held *held)
-{
+static CUresult module_take(struct held *held) {
     static const char image[64] = "";
     return CALL(cuModuleLoadData)(&held->module, image);
 }
 
-static CUresult module_ex_take(struct held *held)
-{
+static CUresult module_ex_take(struct held *held) {
     static const char image[64] = "";
     return CALL(cuModuleLoadDataEx)(&held->module, image, 0, NULL, NULL);
 }
 
-static CUresult fat_module_take(struct held *held)
-{
+static CUresult fat_module_take(struct held *held) {
     static const char image[64] = "";
     return CALL(cuModuleLoadFatBinary)(&held->module, image);
 }
 
-static CUresult module_give(struct held *held)
-{
-    return CALL(cuModuleUnload)(held->module);
-}
+static CUresult module_give(struct held *held) { return CALL(cuModuleUnload)(held->module); }
 
-static CUresult library_take(struct held *held)
-{
+static CUresult library_take(struct held *held) {
     static const char image[64] = "";
     return CALL(cuLibraryLoadData)(&held->library, image, NULL, NULL, 0, NULL, NULL, 0);
 }
 
-static CUresult library_give(struct held *held)
-{
-    return CALL(cuLibraryUnload)(held->library);
-}
+static CUresult library_give(struct held *held) { return CALL(cuLibraryUnload)(held->library); }
 
-static CUresult keep_current(CUresult result)
-{
+static CUresult keep_current(CUresult result) {
     CUcontext context;
     if (result == CUDA_SUCCESS) {
         CALL(cuCtxPopCurrent_v2)(&context);
@@ -540,44 +425,26 @@ static CUresult keep_current(CUresult result)
     return result;
 }
 
-static CUresult context1_take(struct held *held)
-{
-    return keep_current(CALL(cuCtxCreate)(&held->context, 0, 0));
-}
+static CUresult context1_take(struct held *held) { return keep_current(CALL(cuCtxCreate)(&held->context, 0, 0)); }
 
-static CUresult context2_take(struct held *held)
-{
-    return keep_current(CALL(cuCtxCreate_v2)(&held->context, 0, 0));
-}
+static CUresult context2_take(struct held *held) { return keep_current(CALL(cuCtxCreate_v2)(&held->context, 0, 0)); }
 
-static CUresult context3_take(struct held *held)
-{
+static CUresult context3_take(struct held *held) {
     return keep_current(CALL(cuCtxCreate_v3)(&held->context, NULL, 0, 0, 0));
 }
 
-static CUresult context4_take(struct held *held)
-{
+static CUresult context4_take(struct held *held) {
     return keep_current(CALL(cuCtxCreate_v4)(&held->context, NULL, 0, 0));
 }
 
-static CUresult context_give(struct held *held)
-{
-    return CALL(cuCtxDestroy_v2)(held->context);
-}
+static CUresult context_give(struct held *held) { return CALL(cuCtxDestroy_v2)(held->context); }
 
-static CUresult green_take(struct held *held)
-{
-    return CALL(cuGreenCtxCreate)(&held->green, NULL, 0, 1);
-}
+static CUresult green_take(struct held *held) { return CALL(cuGreenCtxCreate)(&held->green, NULL, 0, 1); }
 
-static CUresult green_give(struct held *held)
-{
-    return CALL(cuGreenCtxDestroy)(held->green);
-}
+static CUresult green_give(struct held *held) { return CALL(cuGreenCtxDestroy)(held->green); }
 
 /* What was allocated in a context goes with the context. */
-static CUresult context_with_memory_take(struct held *held)
-{
+static CUresult context_with_memory_take(struct held *held) {
     CUcontext popped;
     CUresult result = CALL(cuCtxCreate_v2)(&held->context, 0, 0);
     if (result != CUDA_SUCCESS) {

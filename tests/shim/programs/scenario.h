@@ -31,22 +31,19 @@ struct scenario {
     void (*run)(void);
 };
 
-static inline void begin(void)
-{
+static inline void begin(void) {
     char *none[] = {"scenario", NULL};
     start(1, none);
 }
 
-static inline size_t used(void)
-{
+static inline size_t used(void) {
     size_t free_bytes = 0;
     size_t total = 0;
     CHECK(cuMemGetInfo_v2(&free_bytes, &total));
     return total - free_bytes;
 }
 
-static inline int run_scenario(const struct scenario *scenarios, size_t count, int argc, char **argv)
-{
+static inline int run_scenario(const struct scenario *scenarios, size_t count, int argc, char **argv) {
     for (size_t i = 0; i < count; i++) {
         if (argc > 1 && strcmp(argv[1], scenarios[i].name) == 0) {
             scenarios[i].run();

@@ -10,8 +10,7 @@
 #define THREADS 8
 
 /* Nobody recorded these addresses: the driver answers, the counter never falls below zero. */
-static void unknown_free(void)
-{
+static void unknown_free(void) {
     begin();
     CUdeviceptr pointer;
     size_t before = used();
@@ -24,8 +23,7 @@ static void unknown_free(void)
     EXPECT(used() == before);
 }
 
-static void null_outputs(void)
-{
+static void null_outputs(void) {
     begin();
     size_t value = 0;
     CHECK(cuMemGetInfo_v2(NULL, &value));
@@ -38,8 +36,7 @@ static void null_outputs(void)
     EXPECT(used() == 0);
 }
 
-static void no_context(void)
-{
+static void no_context(void) {
     CUdeviceptr pointer;
     size_t pitch;
     CUmemGenericAllocationHandle handle;
@@ -63,8 +60,7 @@ static void no_context(void)
     EXPECT(used() == 0);
 }
 
-static void *hammer(void *argument)
-{
+static void *hammer(void *argument) {
     CUcontext context;
     CHECK(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK(cuCtxSetCurrent(context));
@@ -77,8 +73,7 @@ static void *hammer(void *argument)
 }
 
 /* Eight threads are handed the same addresses over and over, a moment after another thread freed them. */
-static void address_reuse(void)
-{
+static void address_reuse(void) {
     begin();
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) {
@@ -91,8 +86,7 @@ static void address_reuse(void)
     EXPECT(fakeCardUsedByMe(0) == 0);
 }
 
-static void many_blocks(void)
-{
+static void many_blocks(void) {
     enum { COUNT = 20000 };
     static CUdeviceptr pointers[COUNT];
     begin();
@@ -109,8 +103,7 @@ static void many_blocks(void)
     EXPECT(used() == 0);
 }
 
-static void async_churn(void)
-{
+static void async_churn(void) {
     begin();
     for (int i = 0; i < 100000; i++) {
         CUdeviceptr pointer;
@@ -123,8 +116,7 @@ static void async_churn(void)
 }
 
 /* Run with FAKE_GPU_FAIL=cuMemAlloc_v2:2:999,cuMemFree_v2:1:700,cuMemCreate:1:2 */
-static void driver_fails(void)
-{
+static void driver_fails(void) {
     begin();
     CUdeviceptr first;
     CUdeviceptr second;
@@ -143,8 +135,7 @@ static void driver_fails(void)
 }
 
 /* Run with context_kib=65536: references of one context are one context. */
-static void primary_references(void)
-{
+static void primary_references(void) {
     CUcontext context;
     begin();
     size_t one = used();
@@ -160,8 +151,7 @@ static void primary_references(void)
     EXPECT(used() == one);
 }
 
-static void managed_is_managed(void)
-{
+static void managed_is_managed(void) {
     begin();
     CUdeviceptr pointer;
     unsigned int managed = 0;
@@ -174,8 +164,7 @@ static void managed_is_managed(void)
 
 extern char **environ;
 
-static int count_environment(void)
-{
+static int count_environment(void) {
     int count = 0;
     while (environ[count] != NULL) {
         count++;
@@ -184,8 +173,7 @@ static int count_environment(void)
 }
 
 /* The shim leaves the process as it was: umask, signals, environment, standard descriptors. */
-static void process_untouched(void)
-{
+static void process_untouched(void) {
     struct sigaction usr1;
     struct sigaction usr2;
     struct stat before[3];
@@ -210,8 +198,7 @@ static void process_untouched(void)
     }
 }
 
-static void export_table_untouched(void)
-{
+static void export_table_untouched(void) {
     begin();
     static const CUuuid id = {{1, 2, 3}};
     const void *table = NULL;
@@ -220,8 +207,7 @@ static void export_table_untouched(void)
 }
 
 /* Two cards, 100 and 50 MiB, the first current: memory made on the second is charged there. */
-static void create_on_second_card(void)
-{
+static void create_on_second_card(void) {
     begin();
     CUcontext second;
     CUmemGenericAllocationHandle handle;
@@ -258,7 +244,4 @@ static const struct scenario scenarios[] = {
     {"export_table_untouched", export_table_untouched},
 };
 
-int main(int argc, char **argv)
-{
-    return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], argc, argv);
-}
+int main(int argc, char **argv) { return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], argc, argv); }

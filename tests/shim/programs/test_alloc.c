@@ -1,8 +1,7 @@
 /* One plain allocation: used before, with it, after. Exit 2 when it is refused. */
 #include "program.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     size_t bytes = start(argc, argv);
     CUdeviceptr pointer;
     show("before");

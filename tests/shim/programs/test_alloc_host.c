@@ -1,8 +1,7 @@
 /* Pinned host memory is not device memory: used must not move. */
 #include "program.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     size_t bytes = start(argc, argv);
     void *pointer;
     show("before");

@@ -1,8 +1,7 @@
 /* Managed memory counts whole against the share. */
 #include "program.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     size_t bytes = start(argc, argv);
     CUdeviceptr pointer;
     show("before");

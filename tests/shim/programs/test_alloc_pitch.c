@@ -1,8 +1,7 @@
 /* A pitched allocation counts rows of the pitch that the driver chose. */
 #include "program.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     size_t bytes = start(argc, argv);
     CUdeviceptr pointer;
     size_t pitch;

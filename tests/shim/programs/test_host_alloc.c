@@ -1,8 +1,7 @@
 /* Pinned host memory by the call with flags. */
 #include "program.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     size_t bytes = start(argc, argv);
     void *pointer;
     show("before");

@@ -1,8 +1,7 @@
 /* Registers memory of the process itself. */
 #include "program.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     size_t bytes = start(argc, argv);
     void *pointer = malloc(bytes);
     show("before");

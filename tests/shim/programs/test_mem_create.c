@@ -5,8 +5,7 @@
 
 static size_t bytes;
 
-static void *work(void *unused)
-{
+static void *work(void *unused) {
     (void)unused;
     CUmemAllocationProp props = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
@@ -16,8 +15,7 @@ static void *work(void *unused)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     bytes = start(argc, argv);
     pthread_t threads[4];
     show("before");
