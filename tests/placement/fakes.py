@@ -165,9 +165,6 @@ def unscheduled(pod: Pod, at: str, version: int = 2) -> Pod:
     )
 
 
-Fault = Callable[[], None]
-
-
 class FakeApi:
     """Implements ClusterWriter with resourceVersions, like kube-apiserver; feeds the world unless `silent`.
 
@@ -180,7 +177,7 @@ class FakeApi:
         self.pods: dict[tuple[str, str], Pod] = {}
         self.calls: list[tuple[str, str]] = []
         self.faults: dict[tuple[str, str], list[Exception]] = {}
-        self.hooks: dict[tuple[str, str], Callable[[], None]] = {}
+        self.hooks: dict[tuple[str, str], Callable[[], object]] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self._version = 100
 

@@ -425,9 +425,8 @@ async def test_conflict_with_a_token_taken_over_ends_the_call(setup: Setup) -> N
 async def test_bound_elsewhere_meanwhile(setup: Setup) -> None:
     setup.own_epoch()
     setup.reserve(make_pod("p"))
-    setup.api.hooks["bind", "before"] = lambda: (
-        setup.api.put_pod(annotated(setup.api.pod("p"), "n2", "GPU-1,NVIDIA,7,0:;")) and None
-    )
+    elsewhere = annotated(setup.api.pod("p"), "n2", "GPU-1,NVIDIA,7,0:;")
+    setup.api.hooks["bind", "before"] = lambda: setup.api.put_pod(elsewhere)
     assert "bound to node n2" in await setup.bind()
     assert setup.api.lock("n1") == ""
     setup.assert_free("n1")
