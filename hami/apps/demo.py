@@ -1,5 +1,27 @@
-"""`hami demo`: the tour of `ctl.demo`."""
+"""`hami demo`: reads the flags of the tour in `ctl.demo`."""
 
-from hami.ctl.demo.run import main
+from __future__ import annotations
 
-__all__ = ["main"]
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hami.config import flags
+from hami.config.flags import Flag
+from hami.ctl.demo import run
+from hami.ctl.demo.tour import PROFILES
+
+FLAGS: Final = (
+    Flag("json", "print pods, nodes, cards and events as JSON", False, flags.boolean, switch=True),
+    Flag("serve", "stay up after the tour and print a kubeconfig", False, flags.boolean, switch=True),
+    Flag("pods", "run these pods (YAML) instead of the tour's", "", metavar="FILE"),
+    Flag("profiles", "hardware of the nodes, comma separated", ",".join(PROFILES), metavar="NAMES"),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit status: 0 if every pod ended as the tour says. Raises HamiError when the stage cannot be set."""
+    values, _ = flags.parse("hami demo", "A tour of GPU sharing on this machine.", FLAGS, argv, flags.environment())
+    profiles = [name.strip() for name in values["profiles"].split(",") if name.strip()]
+    pods = Path(values["pods"]) if values["pods"] else None
+    return run.run(profiles, pods, as_json=values["json"], serve=values["serve"])

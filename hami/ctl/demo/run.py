@@ -13,8 +13,6 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from hami.config import flags
-from hami.config.flags import Flag
 from hami.core.errors import ApiError, ConfigError
 from hami.core.objects import Node, Pod
 from hami.ctl.demo import report
@@ -28,13 +26,6 @@ POD_LIMIT_S: Final = 15.0
 GUEST_LIMIT_S: Final = 5.0
 """How long a stranger's pod may stay undecided before the table is printed all the same."""
 
-FLAGS: Final = (
-    Flag("json", "print pods, nodes, cards and events as JSON", False, flags.boolean, switch=True),
-    Flag("serve", "stay up after the tour and print a kubeconfig", False, flags.boolean, switch=True),
-    Flag("pods", "run these pods (YAML) instead of the tour's", "", metavar="FILE"),
-    Flag("profiles", "hardware of the nodes, comma separated", ",".join(PROFILES), metavar="NAMES"),
-)
-
 
 class Outcome(msgspec.Struct, frozen=True):
     """How one pod ended, against what the tour says."""
@@ -45,19 +36,18 @@ class Outcome(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-def main(argv: Sequence[str]) -> int:
-    """Exit status: 0 if every pod ended as the tour says. Raises HamiError when the stage cannot be set."""
-    values, _ = flags.parse("hami demo", "A tour of GPU sharing on this machine.", FLAGS, argv, flags.environment())
-    profiles = [name.strip() for name in values["profiles"].split(",") if name.strip()]
+def run(profiles: Sequence[str], pods_file: Path | None, *, as_json: bool, serve: bool) -> int:
+    """Exit status: 0 if every pod ended as the tour says. Raises HamiError when the stage cannot be set.
+
+    `profiles` gives one node each; `pods_file` holds a stranger's pods, which take the place of the tour's.
+    """
     if not profiles:
         raise ConfigError("--profiles: at least one hardware profile is needed")
-    tour = guests(Path(values["pods"])) if values["pods"] else TOUR
-    if not values["pods"] and tuple(profiles) != PROFILES:
+    if pods_file is None and tuple(profiles) != PROFILES:
         raise ConfigError(f"--profiles: the tour needs {','.join(PROFILES)}; give --pods FILE with other hardware")
+    tour = TOUR if pods_file is None else guests(pods_file)
     try:
-        return asyncio.run(
-            _demo(tour, profiles, as_json=values["json"], serve=values["serve"], guests=bool(values["pods"]))
-        )
+        return asyncio.run(_demo(tour, profiles, as_json=as_json, serve=serve, guests=pods_file is not None))
     except KeyboardInterrupt:
         return 130
 
