@@ -77,3 +77,13 @@ def test_oldest_and_newest_driver(container: ContainerFactory, cuda: str) -> Non
     for scenario in ("unknown_free", "no_context", "async_churn"):
         done = container(limit_mib=1024, cuda=cuda).run("scenarios", scenario)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+REPLAYS = ("expandable_segments", "nccl_buffers", "graph_capture", "pinned_offload", "caching_allocator")
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_replay_of_a_framework(container: ContainerFactory, replay: str) -> None:
+    """The call sequences of PyTorch and NCCL, replayed by a C program; the frameworks themselves need a GPU."""
+    done = container(limit_mib=100).run("replays", replay)
+    assert done.returncode == 0, done.stdout + done.stderr

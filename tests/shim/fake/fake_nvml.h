@@ -11,6 +11,8 @@ NVMLAPI nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int 
 NVMLAPI nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *out);
 NVMLAPI nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *out);
 NVMLAPI nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *out);
+NVMLAPI nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned int *out);
+NVMLAPI nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned int *out);
 NVMLAPI nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *out);
 NVMLAPI nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *out);
 NVMLAPI nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned int *out);

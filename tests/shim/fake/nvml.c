@@ -364,6 +364,8 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, in
 READING(nvmlDeviceGetPowerUsage, 65000)
 READING(nvmlDeviceGetEnforcedPowerLimit, 400000)
 READING(nvmlDeviceGetPowerManagementLimit, 400000)
+READING(nvmlDeviceGetComputeMode, 0)
+READING(nvmlDeviceGetPersistenceMode, 1)
 READING(nvmlDeviceGetFanSpeed, 30)
 READING(nvmlDeviceGetMultiGpuBoard, 0)
 READING(nvmlDeviceGetArchitecture, 7)

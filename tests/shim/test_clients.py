@@ -1,0 +1,75 @@
+"""Real packages on the stand-in driver: cuda-bindings, gpustat, nvitop. They are not among the pinned packages of the
+project: these tests run where HAMI_SHIM_CLIENTS names a Python that has them, and are skipped with a line elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.shim.conftest import ContainerFactory
+from tests.shim.harness import kill
+
+PYTHON = os.environ.get("HAMI_SHIM_CLIENTS", sys.executable)
+
+DRIVER_LAYER = """
+from cuda.bindings import driver as d
+
+def ok(answer):
+    assert answer[0] == d.CUresult.CUDA_SUCCESS, answer
+    return answer[1] if len(answer) == 2 else answer[1:]
+
+OOM = d.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+MIB, GIB = 1 << 20, 1 << 30
+ok(d.cuInit(0))
+ok(d.cuCtxSetCurrent(ok(d.cuDevicePrimaryCtxRetain(0))))
+assert ok(d.cuMemGetInfo()) == (100 * MIB, 100 * MIB)
+held = ok(d.cuMemAlloc(64 * MIB))
+assert ok(d.cuMemGetInfo())[0] == 36 * MIB
+props = d.CUmemAllocationProp()
+props.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+props.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+pool = ok(d.cuDeviceGetDefaultMemPool(0))
+refused = [
+    d.cuMemAlloc(GIB), d.cuMemAllocManaged(GIB, 1), d.cuMemAllocPitch(1 << 16, 1 << 14, 4),
+    d.cuMemAllocAsync(GIB, 0), d.cuMemAllocFromPoolAsync(GIB, pool, 0), d.cuMemCreate(GIB, props, 0),
+]
+assert [answer[0] for answer in refused] == [OOM] * len(refused), refused
+ok(d.cuMemFree(held))
+assert ok(d.cuMemGetInfo())[0] == 100 * MIB
+print("well")
+"""
+
+
+def _needs(module: str) -> None:
+    if subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True, check=False).returncode != 0:
+        pytest.skip(f"{PYTHON} has no {module}; HAMI_SHIM_CLIENTS can name one that has")
+
+
+@pytest.mark.parametrize("cuda", ["12.4", "12.9", "13.5"])
+def test_cuda_bindings(container: ContainerFactory, cuda: str) -> None:
+    _needs("cuda.bindings.driver")
+    box = container(limit_mib=100, cuda=cuda)
+    done = box.run([PYTHON, "-c", DRIVER_LAYER])
+    assert done.stdout == "well\n", done.stderr[-3000:]
+    assert "AssertionError" in box.run([PYTHON, "-c", DRIVER_LAYER], shim=False).stderr  # negative control
+
+
+@pytest.mark.parametrize("module", ["gpustat", "nvitop"])
+def test_monitors_show_the_share(container: ContainerFactory, module: str) -> None:
+    _needs(module)
+    box = container(limit_mib=1000)
+    holder = box.start("test_alloc_hold", 300)
+    assert holder.stdout is not None
+    assert holder.stdout.readline().startswith("held")
+    try:
+        command = [PYTHON, "-m", module, *(["-1"] if module == "nvitop" else [])]
+        done = box.run(command, extra={"HOME": "/", "TERM": "xterm", "COLUMNS": "120"})
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert "300" in done.stdout
+        assert "1000" in done.stdout
+        assert str(16384) not in done.stdout
+    finally:
+        kill([holder])
