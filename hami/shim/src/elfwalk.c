@@ -1,0 +1,117 @@
+#include "elfwalk.h"
+
+#include <elf.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+    const char *name;
+    void *found;
+} query_t;
+
+typedef struct {
+    const ElfW(Sym) * symbols;
+    const char *strings;
+    const uint32_t *gnu_hash;
+    const uint32_t *sysv_hash;
+} tables_t;
+
+/* glibc relocates the pointers of the dynamic section in place, other loaders leave offsets. */
+static const void *address(ElfW(Addr) base, ElfW(Addr) value) {
+    return (const void *)(value < base ? base + value : value);
+}
+
+static bool read_tables(const struct dl_phdr_info *info, tables_t *tables) {
+    memset(tables, 0, sizeof *tables);
+    const ElfW(Dyn) *dynamic = NULL;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
+            dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+        }
+    }
+    for (; dynamic != NULL && dynamic->d_tag != DT_NULL; dynamic++) {
+        const void *pointer = address(info->dlpi_addr, dynamic->d_un.d_ptr);
+        if (dynamic->d_tag == DT_SYMTAB) {
+            tables->symbols = pointer;
+        } else if (dynamic->d_tag == DT_STRTAB) {
+            tables->strings = pointer;
+        } else if (dynamic->d_tag == DT_GNU_HASH) {
+            tables->gnu_hash = pointer;
+        } else if (dynamic->d_tag == DT_HASH) {
+            tables->sysv_hash = pointer;
+        }
+    }
+    return tables->symbols != NULL && tables->strings != NULL;
+}
+
+static bool is_function(const tables_t *tables, uint32_t index, const char *name) {
+    const ElfW(Sym) *symbol = &tables->symbols[index];
+    return symbol->st_shndx != SHN_UNDEF && (symbol->st_info & 0xf) == STT_FUNC &&
+           strcmp(tables->strings + symbol->st_name, name) == 0;
+}
+
+static uint32_t gnu_lookup(const tables_t *tables, const char *name) {
+    uint32_t hash = 5381;
+    for (const unsigned char *c = (const unsigned char *)name; *c != '\0'; c++) {
+        hash = hash * 33 + *c;
+    }
+    const uint32_t *header = tables->gnu_hash;
+    uint32_t bucket_count = header[0];
+    uint32_t first = header[1];
+    const uint32_t *buckets = header + 4 + header[2] * (sizeof(ElfW(Addr)) / 4);
+    const uint32_t *chain = buckets + bucket_count;
+    uint32_t index = bucket_count == 0 ? 0 : buckets[hash % bucket_count];
+    for (; index >= first && index != 0; index++) {
+        uint32_t entry = chain[index - first];
+        if ((entry | 1) == (hash | 1) && is_function(tables, index, name)) {
+            return index;
+        }
+        if ((entry & 1) != 0) {
+            break;
+        }
+    }
+    return 0;
+}
+
+static uint32_t linear_lookup(const tables_t *tables, const char *name) {
+    for (uint32_t index = 1; index < tables->sysv_hash[1]; index++) {
+        if (is_function(tables, index, name)) {
+            return index;
+        }
+    }
+    return 0;
+}
+
+static bool c_library(const char *path) {
+    const char *slash = strrchr(path, '/');
+    const char *file = slash == NULL ? path : slash + 1;
+    return strncmp(file, "libc.so", 7) == 0 || strncmp(file, "libc-", 5) == 0 || strncmp(file, "libdl", 5) == 0 ||
+           strncmp(file, "ld-musl", 7) == 0;
+}
+
+static int visit(struct dl_phdr_info *info, size_t size, void *argument) {
+    (void)size;
+    query_t *query = argument;
+    tables_t tables;
+    if (info->dlpi_name == NULL || !c_library(info->dlpi_name) || !read_tables(info, &tables)) {
+        return 0;
+    }
+    uint32_t index = 0;
+    if (tables.gnu_hash != NULL) {
+        index = gnu_lookup(&tables, query->name);
+    } else if (tables.sysv_hash != NULL) {
+        index = linear_lookup(&tables, query->name);
+    }
+    if (index != 0) {
+        query->found = (void *)(info->dlpi_addr + tables.symbols[index].st_value);
+    }
+    return query->found != NULL;
+}
+
+void *vgpu_libc_symbol(const char *name) {
+    query_t query = {.name = name};
+    dl_iterate_phdr(visit, &query);
+    return query.found;
+}

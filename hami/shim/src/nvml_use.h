@@ -1,0 +1,18 @@
+/* Questions to NVML that the shim itself asks. */
+#ifndef HAMI_SHIM_NVML_USE_H
+#define HAMI_SHIM_NVML_USE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Start and stop NVML around questions; they count, so the program's own use is not disturbed. */
+bool vgpu_nvml_start(void);
+void vgpu_nvml_stop(void);
+
+/* Index of a card in NVML's order, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER do not change; -1 unknown. */
+int vgpu_nvml_index(const char *uuid);
+
+/* Bytes in use on a card by everybody, as the driver counts. */
+bool vgpu_nvml_used(const char *uuid, uint64_t *bytes);
+
+#endif

@@ -1,0 +1,41 @@
+/* vgpu-info: limits, use and processes of this container, as the shim sees them. Takes no slot and loads no driver. */
+#include <stdio.h>
+
+#include "config.h"
+#include "member.h"
+#include "view.h"
+
+static void print_card(const vgpu_config_t *config, const vgpu_region_t *region, int card) {
+    char uuid[VGPU_UUID_LEN];
+    snprintf(uuid, sizeof uuid, "%.95s", region->uuid[card]);
+    vgpu_view_t view = vgpu_view(uuid, card);
+    vgpu_process_t processes[VGPU_MAX_SLOTS];
+    unsigned int count = vgpu_view_processes(&view, processes, VGPU_MAX_SLOTS);
+    uint64_t used = vgpu_view_used(&view);
+    printf("card %d  %s\n", card, uuid);
+    printf("  memory limit  %llu\n", (unsigned long long)view.limit);
+    printf("  memory used   %llu\n", (unsigned long long)used);
+    printf("  core limit    %llu\n", (unsigned long long)region->core_limit[card]);
+    for (unsigned int i = 0; i < count && i < VGPU_MAX_SLOTS; i++) {
+        printf("  process %d  %llu\n", processes[i].pid, (unsigned long long)processes[i].bytes);
+    }
+    (void)config;
+}
+
+int main(void) {
+    const vgpu_config_t *config = vgpu_config();
+    printf("configuration  %s\n", config->refused ? config->reason : config->from_file ? "mounted file" : "environment");
+    printf("limiting       %s\n", config->refused ? "refused" : config->active ? "yes" : "no");
+    printf("region         %s\n", config->region_path);
+    const vgpu_region_t *region = vgpu_region_view(config->region_path);
+    if (region == NULL) {
+        printf("no process has used a card yet\n");
+        return config->refused ? 1 : 0;
+    }
+    for (int card = 0; card < VGPU_MAX_DEVICES; card++) {
+        if (region->uuid[card][0] != '\0') {
+            print_card(config, region, card);
+        }
+    }
+    return config->refused ? 1 : 0;
+}
