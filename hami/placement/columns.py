@@ -19,7 +19,8 @@ IntArray = NDArray[np.int64]
 
 _FIRST_NODES: Final = 64
 _FIELDS: Final = ("total_memory", "free_memory", "free_slots", "used_slots", "free_cores", "total_cores", "capacity")
-_FULL_CARD_CORES: Final = 100
+_FULL: Final = 100
+"""Percent: a whole card's cores, all of its memory."""
 
 
 class _VendorColumns:
@@ -27,53 +28,73 @@ class _VendorColumns:
 
     def __init__(self, nodes: int) -> None:
         self.arrays: dict[str, IntArray] = {field: np.zeros((0, nodes), np.int64) for field in _FIELDS}
+        self.usable: BoolArray = np.zeros((0, nodes), np.bool_)
         self.has_mig: BoolArray = np.zeros(nodes, np.bool_)
+        self._mig_nodes = 0
 
     def grow(self, cards: int, nodes: int) -> None:
         for field, old in self.arrays.items():
             fresh = np.zeros((cards, nodes), np.int64)
             fresh[: old.shape[0], : old.shape[1]] = old
             self.arrays[field] = fresh
+        self.usable = self.arrays["capacity"] > 0
         if nodes != len(self.has_mig):
             self.has_mig = np.concatenate((self.has_mig, np.zeros(nodes - len(self.has_mig), np.bool_)))
 
     def fill(self, place: int, rows: list[tuple[int, ...]], *, has_mig: bool) -> None:
         """`rows`: one tuple per card in the order of `_FIELDS`."""
+        self._mig_nodes += int(has_mig) - int(self.has_mig[place])
         self.has_mig[place] = has_mig
         for position, field in enumerate(_FIELDS):
             column = self.arrays[field][:, place]
             column[: len(rows)] = [row[position] for row in rows]
             column[len(rows) :] = 0
+        self.usable[:, place] = self.arrays["capacity"][:, place] > 0
 
     def fits(self, request: DeviceRequest, *, mutex: bool) -> BoolArray:
         """Nodes that may serve this request alone: enough cards pass the checks that every card has to pass."""
         arrays = self.arrays
-        need: IntArray | int = request.memory_mib or arrays["total_memory"] * request.memory_percent // 100
-        cores = min(request.core_percent, _FULL_CARD_CORES)
-        passes = (arrays["free_slots"] > 0) & (arrays["free_memory"] >= need) & (arrays["free_cores"] >= cores)
-        if cores == _FULL_CARD_CORES:
-            passes &= (arrays["total_cores"] != _FULL_CARD_CORES) | (arrays["used_slots"] == 0)
+        cores = min(request.core_percent, _FULL)
+        passes = self.usable & (arrays["free_slots"] > 0) & (arrays["free_memory"] >= self._memory_need(request))
+        passes &= arrays["free_cores"] >= cores
+        if cores == _FULL:
+            passes &= (arrays["total_cores"] != _FULL) | (arrays["used_slots"] == 0)
         if mutex:
             passes &= arrays["used_slots"] == 0
         if cores == 0:
             passes &= (arrays["total_cores"] == 0) | (arrays["free_cores"] != 0)
-        taken: IntArray = (passes * arrays["capacity"]).sum(axis=0)
-        return taken >= request.count
+        if request.count == 1:
+            return self._any(passes)
+        if not self._mig_nodes:
+            cards: IntArray = np.add.reduce(passes, axis=0, dtype=np.int64)
+            return cards >= request.count
+        shares: IntArray = np.where(passes, arrays["capacity"], 0).sum(axis=0)
+        return shares >= request.count
+
+    def _memory_need(self, request: DeviceRequest) -> IntArray | int:
+        if request.memory_mib:
+            return request.memory_mib
+        total = self.arrays["total_memory"]
+        return total if request.memory_percent == _FULL else total * request.memory_percent // 100
+
+    @staticmethod
+    def _any(passes: BoolArray) -> BoolArray:
+        found: BoolArray = np.logical_or.reduce(passes, axis=0)
+        return found
 
     def fits_together(self, requests: list[DeviceRequest]) -> BoolArray:
         """Nodes whose sums hold what containers that run side by side ask in all."""
-        usable = self.arrays["capacity"] > 0
         memory = sum(request.count * request.memory_mib for request in requests)
-        cores = sum(request.count * min(request.core_percent, _FULL_CARD_CORES) for request in requests)
+        cores = sum(request.count * min(request.core_percent, _FULL) for request in requests)
         slots = sum(request.count for request in requests)
-        fits: BoolArray = self._free("free_slots", usable) >= slots
-        fits &= self._free("free_memory", usable) >= memory
+        fits: BoolArray = self._free("free_slots") >= slots
+        fits &= self._free("free_memory") >= memory
         # A MIG slice charges the share of its profile, not the cores that were asked.
-        fits &= (self._free("free_cores", usable) >= cores) | self.has_mig
+        fits &= (self._free("free_cores") >= cores) | self.has_mig
         return fits
 
-    def _free(self, field: str, usable: BoolArray) -> IntArray:
-        total: IntArray = (np.maximum(self.arrays[field], 0) * usable).sum(axis=0)
+    def _free(self, field: str) -> IntArray:
+        total: IntArray = (np.maximum(self.arrays[field], 0) * self.usable).sum(axis=0)
         return total
 
 

@@ -32,6 +32,9 @@ __all__ = ["Engine", "FilterAnswer", "NodeNames"]
 _PROBES: Final = 8
 """Best candidates looked up in the raw names before the whole list is decoded."""
 
+_NEVER: Final = (0, None)
+"""A revision that no node has."""
+
 Steps = Generator[None, None, FilterAnswer]
 
 
@@ -87,7 +90,7 @@ class Engine:
         known = self._rejections.of(shape)
         for name in self._candidates(mask, names, spread=_spreads(shape)):
             view = self._current(name)
-            if view is None or view.problem:
+            if view is None or view.problem or known.get(name, _NEVER)[0] == view.revision:
                 continue
             found = evaluate(view.state, shape, self._world.registry)
             if isinstance(found, Fit):
@@ -122,6 +125,12 @@ class Engine:
                 if name and names.contains(name):
                     yield name
         offered = columns.mask_of(names.list())[: len(mask)] & mask
+        for _ in range(_PROBES):
+            place = columns.best(offered, spread=spread)
+            if place is None:
+                return
+            offered[place] = False
+            yield columns.name(place)
         yield from [columns.name(place) for place in columns.ranked(offered, spread=spread)]
 
     def _current(self, name: str) -> NodeView | None:
