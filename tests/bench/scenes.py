@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -56,15 +56,25 @@ class Scene:
 
     def cluster(self, seed: int) -> World:
         """Nodes and bound pods. The same seed gives the same cluster."""
+        return World(nodes=list(self.nodes(seed)), pods=list(self.pods(seed)))
+
+    def nodes(self, seed: int) -> Iterator[Object]:
         rng = Random(seed)
-        world = World()
-        world.nodes = [self._node(rng, i) for i in range(self.scale.nodes)]
+        return (self._node(rng, i) for i in range(self.scale.nodes))
+
+    def pods(self, seed: int) -> Iterator[Object]:
+        """Nodes that are full first, then small shares on the others, at most two a card."""
+        if self.mig:
+            return
+        rng = Random(seed + 4)
         full = round(self.full_share * self.scale.nodes)
-        world.pods = [_filler(i, card) for i in range(full) for card in range(self.scale.cards)]
-        most = len(world.pods) + 2 * self.scale.cards * (self.scale.nodes - full)
-        while not self.mig and len(world.pods) < min(self.scale.pods, most):
-            world.pods.append(bound_pod(rng, len(world.pods), full, self.scale))
-        return world
+        for node in range(full):
+            for card in range(self.scale.cards):
+                yield _filler(node, card)
+        fillers = full * self.scale.cards
+        shares = min(self.scale.pods - fillers, 2 * self.scale.cards * (self.scale.nodes - full))
+        for i in range(shares):
+            yield bound_pod(rng, i, full, self.scale)
 
     @property
     def cluster_key(self) -> tuple[float, bool]:

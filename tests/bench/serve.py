@@ -24,6 +24,7 @@ from hami.web.server import Address, Listener, serving
 from tests.bench import application
 from tests.bench.churn import churn
 from tests.bench.scenes import Scale, scenes
+from tests.reference.model import Config
 from tests.reference.subject import Subject
 
 PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -57,11 +58,9 @@ async def _application(target: str, name: str, scale: Scale, seed: int) -> tuple
     if target == "noop":
         return application.noop(), {}, None
     scene = next(item for item in scenes(scale) if item.name == name)
-    world = scene.cluster(seed)
     start = time.perf_counter()
-    subject = await Subject.of(world)
+    subject = await Subject.load(scene.nodes(seed), scene.pods(seed), Config())
     loaded_s = time.perf_counter() - start
-    del world
     gc.collect()
     gc.freeze()
     return application.ours(subject), {"loaded_s": loaded_s, "rss_mib": _rss_mib()}, subject

@@ -6,6 +6,7 @@ The only module of this package that imports hami; the reference itself must not
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -53,11 +54,16 @@ class Subject:
 
     @classmethod
     async def of(cls, world: World) -> Subject:
-        registry = registry_of(world.config)
-        policies = Policies(node=world.config.node_policy, device=tuple(words(world.config.gpu_policy)))
+        return await cls.load(world.nodes, world.pods, world.config)
+
+    @classmethod
+    async def load(cls, nodes: Iterable[Object], pods: Iterable[Object], config: Config) -> Subject:
+        """Takes the objects one by one, so that a large cluster is never held as dictionaries."""
+        registry = registry_of(config)
+        policies = Policies(node=config.node_policy, device=tuple(words(config.gpu_policy)))
         placement = Placement(registry, policies, SystemClock())
-        await placement.nodes_replaced([node_decoder.decode(msgspec.json.encode(node)) for node in world.nodes])
-        await placement.pods_replaced([typed_pod(pod) for pod in world.pods])
+        await placement.nodes_replaced([node_decoder.decode(msgspec.json.encode(node)) for node in nodes])
+        await placement.pods_replaced([typed_pod(pod) for pod in pods])
         return cls(placement, Engine(placement), registry)
 
     def decide(self, pod: Object, names: list[str]) -> Decision:

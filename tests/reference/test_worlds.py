@@ -9,7 +9,8 @@ from hypothesis import given, settings
 
 from tests.reference.allocations import apply_pods
 from tests.reference.inventory import read_node
-from tests.reference.worlds import World, build, worlds
+from tests.reference.strategies import worlds
+from tests.reference.worlds import World, build
 
 
 def over_allocated(world: World) -> list[str]:

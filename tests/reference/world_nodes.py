@@ -31,6 +31,7 @@ class Size:
     cards: int = 4
     pods: int = 8
     asking: int = 4
+    quotas: bool = True
 
 
 def random_node(rng: Random, name: str, size: Size, shared_ids: bool) -> Object:

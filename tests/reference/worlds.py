@@ -1,6 +1,6 @@
 """Seeded random worlds as raw API objects: nodes of every register form, pods that hold cards, pods that ask for some.
 
-`build(random.Random(seed))` is the plain driver, `worlds()` the Hypothesis strategy; both give the same kind of world.
+`build(random.Random(seed))` is the plain driver; `strategies.worlds()` gives the same worlds to Hypothesis.
 Pods that hold cards were placed by the reference, so their allocations are consistent; a few oddities are mixed in.
 """
 
@@ -10,8 +10,6 @@ import json
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
-
-from hypothesis import strategies as st
 
 from tests.reference.inventory import read_node
 from tests.reference.model import Config, Decision, Object
@@ -56,7 +54,7 @@ def build(rng: Random, size: Size | None = None) -> World:
     shared_ids = rng.random() < 0.1
     world = World(config=_config(rng))
     world.nodes = [random_node(rng, f"node-{i}", size, shared_ids) for i in range(rng.randint(1, size.nodes))]
-    world.quotas = _quotas(rng) if rng.random() < 0.3 else []
+    world.quotas = _quotas(rng) if rng.random() < 0.3 and size.quotas else []
     uuids = _uuids(world.nodes)
     for i in range(rng.randint(0, size.pods)):
         pod = random_pod(rng, f"old-{i}", uuids)
@@ -64,11 +62,6 @@ def build(rng: Random, size: Size | None = None) -> World:
     world.pods = [_aged(rng, pod) for pod in world.pods] + _oddities(rng, world.names)
     world.asking = [random_pod(rng, f"new-{i}", uuids) for i in range(size.asking)]
     return world
-
-
-def worlds(size: Size | None = None) -> st.SearchStrategy[World]:
-    """Hypothesis strategy of worlds by seed (drawing each number by Hypothesis costs seconds a world)."""
-    return st.integers(0, 2**32 - 1).map(lambda seed: build(Random(seed), size))
 
 
 def _config(rng: Random) -> Config:
