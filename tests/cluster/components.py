@@ -24,6 +24,8 @@ from tests.tools.proxy import FaultProxy
 
 HAMI = Path(sys.executable).parent / "hami"
 REGISTER = "hami.io/node-nvidia-register"
+PROFILES = Path(__file__).parent / "profiles"
+CARDS_ENV = "NVIDIA_VISIBLE_DEVICES"
 RECORD = "allocations.jsonl"
 COUNT_RESOURCE = "nvidia.com/gpu"
 SCHEDULER_READY_S = 30
@@ -165,11 +167,11 @@ class Cluster:
         names = [f"node-{first + index:02d}" for index in range(len(profiles))]
         kubelets = self._kubelets(names)
         added = [self._node(name, profile, kubelets, config) for name, profile in zip(names, profiles, strict=True)]
+        self.nodes |= {node.name: node for node in added}
         kubelets.start()
         for node in added:
             node.plugin.start()
         for node in added:
-            self.nodes[node.name] = node
             self.wait_node(node)
         return added
 
@@ -209,9 +211,9 @@ class Cluster:
         """What the device plugin answered for each container, as the kubelet of the pod's node recorded it."""
         given = {}
         for record in self.nodes[pod["spec"]["nodeName"]].allocations():
-            if record["pod_uid"] == pod["metadata"]["uid"]:
-                envs = record["envs"]
-                cards = tuple(envs["NVIDIA_VISIBLE_DEVICES"].split(","))
+            envs = record["envs"]
+            if record["pod_uid"] == pod["metadata"]["uid"] and CARDS_ENV in envs:
+                cards = tuple(envs[CARDS_ENV].split(","))
                 limits = [envs[f"CUDA_DEVICE_MEMORY_LIMIT_{index}"] for index in range(len(cards))]
                 memory = tuple(int(limit.removesuffix("m")) for limit in limits)
                 given[record["container"]] = ContainerLimits(cards, memory, int(envs["CUDA_DEVICE_SM_LIMIT"]))
@@ -257,7 +259,8 @@ class Cluster:
         command += ["--device-config-file", MANIFESTS / "device-config.yaml"]
         command += ["--node-config-file", folder / "config.json", "--kubelet-dir", folder / "device-plugins"]
         command += ["--hook-path", folder / "hook", "--cdi-root", folder / "cdi", "--lock-dir", folder / "lock"]
-        command += ["--nvml", f"sim:{profile}"]
+        own = PROFILES / f"{profile}.yaml"
+        command += ["--nvml", f"sim:{own if own.exists() else profile}"]
         return Process(f"plugin-{name}", [str(part) for part in command], self.plane.logs / f"{name}-plugin.log")
 
 

@@ -24,7 +24,7 @@ from tests.cluster.pods import (
 from tests.cluster.processes import wait_until
 from tests.tools.audit import audit_cluster
 
-NODES = ["a100", "a100"]
+NODES = ["a100x4", "a100x4"]
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ SEED = int(os.environ.get("HAMI_TEST_SEED", "20261129"))
 @pytest.fixture(scope="module")
 def cluster(plane: ControlPlane) -> Iterator[Cluster]:
     with running(Cluster(plane)) as cluster:
-        cluster.add_nodes(["a100"] * NODES)
+        cluster.add_nodes(["a100x8"] * NODES)
         yield cluster
 
 

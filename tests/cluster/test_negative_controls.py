@@ -20,7 +20,7 @@ SHARE = {"gpu": 1, "gpumem": 3000, "gpucores": 30}
 @pytest.fixture(scope="module")
 def cluster(plane: ControlPlane) -> Iterator[Cluster]:
     with running(Cluster(plane)) as cluster:
-        cluster.add_nodes(["a100"])
+        cluster.add_nodes(["a100x4"])
         yield cluster
 
 
