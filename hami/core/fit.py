@@ -71,7 +71,9 @@ class _Placing:
     def place(self, state: NodeState, index: int) -> NodeState | Rejection:
         """The state with the container's shares in it."""
         for request in self._request.containers[index].devices:
-            vendor = self._vendors[request.vendor]
+            vendor = self._vendors.get(request.vendor)
+            if vendor is None:
+                return Rejection("Device type not found")
             selectors = self._request.selectors_of(request.vendor)
             check = self._quota_check(vendor, index)
             picked = vendor.pick(state, request, selectors, self._request.policies, check)

@@ -108,7 +108,8 @@ class ContainerKind(enum.Enum):
 class DeviceRequest(msgspec.Struct, frozen=True):
     """What one container asks of one vendor, after defaults (spec/scheduler 4.1).
 
-    `memory_mib` wins; when it is 0, `memory_percent` (1..100) of the chosen card is meant.
+    `memory_mib` wins; when it is 0, `memory_percent` (1..100) of the chosen card is meant. Beside a `memory_mib`,
+    `memory_percent` is what the container also wrote, 0 for nothing: upstream's card score looks at it first.
     """
 
     vendor: str

@@ -1,7 +1,7 @@
 """Node and card scores in float32, operation by operation as upstream computes them (spec/scheduler 4.4, 4.5).
 
-The request is not part of either score: upstream compares the request's type word with the card's model name, which
-are never equal for cards registered by its plugin.
+The request is not part of the node score. In the card score it counts only for cards whose registered type is exactly
+the vendor's word: upstream compares the two, and cards registered by its plugin have model names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from hami.core.model import Device, Use, Weights
+from hami.core.model import Device, DeviceRequest, Use, Weights
 
 _FACTOR: Final = 10.0
 _FLOAT32: Final = struct.Struct("<f")
@@ -36,8 +36,12 @@ def node_score(devices: Sequence[Device], uses: Sequence[Use]) -> float:
     )
 
 
-def device_score(device: Device, use: Use, weights: Weights) -> float:
+def device_score(device: Device, use: Use, weights: Weights, request: DeviceRequest) -> float:
     """How full a card is, by weighted slots, cores and memory; 0 if it has none of one of them."""
+    if device.type == request.vendor:
+        percent = request.memory_percent
+        memory_mib = device.memory_mib * percent // 100 if percent else request.memory_mib
+        use = use.plus(Use(1, memory_mib, request.core_percent))
     return _score(
         use.slots,
         device.slots,

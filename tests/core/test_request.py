@@ -12,7 +12,8 @@ from tests.core.build import REGISTRY, gpu, pod
 DEFAULTS = Policies()
 
 
-def request(count: int = 1, mem: int = 0, percent: int = 100, cores: int = 0) -> DeviceRequest:
+def request(count: int = 1, mem: int = 0, percent: int | None = None, cores: int = 0) -> DeviceRequest:
+    percent = percent if percent is not None else 0 if mem else 100
     return DeviceRequest("NVIDIA", count, mem, percent, cores)
 
 
@@ -20,7 +21,7 @@ def request(count: int = 1, mem: int = 0, percent: int = 100, cores: int = 0) ->
     ("container", "config", "expected"),
     [
         (gpu(), {}, request()),
-        (gpu(2, mem=3000, cores=30), {}, request(2, 3000, 100, 30)),
+        (gpu(2, mem=3000, cores=30), {}, request(2, 3000, cores=30)),
         (gpu(mem="5k"), {}, request(mem=5000)),
         (gpu(percent=25), {}, request(percent=25)),
         (gpu(percent=0), {}, request()),

@@ -70,7 +70,7 @@ MIXED = node(
 )
 def test_cards_are_tried_in_order(words: str, numa_bind: bool, order: str) -> None:
     policies = Policies("binpack", tuple(words.split(",")))
-    tried = tried_order(MIXED, range(5), policies, numa_bind=numa_bind)
+    tried = tried_order(MIXED, range(5), request(), policies, numa_bind=numa_bind)
     assert [MIXED.devices[position].id for position in tried] == order.split()
 
 
@@ -78,7 +78,7 @@ def test_weights_change_the_order() -> None:
     state = node(device("slots"), device("memory"), uses={"slots": Use(2, 0, 0), "memory": Use(1, 3000, 0)})
     for weights, first in ((Weights(1, 1, 1), "memory"), (Weights(1, 1, 0), "slots")):
         policies = Policies("binpack", ("binpack",), weights)
-        assert state.devices[tried_order(state, range(2), policies, numa_bind=False)[0]].id == first
+        assert state.devices[tried_order(state, range(2), request(), policies, numa_bind=False)[0]].id == first
 
 
 def test_equal_cards_go_by_index_then_registration() -> None:

@@ -40,7 +40,7 @@ def pick_cards(
     if request.count > len(positions) and not _slices_possible(state, positions, selectors):
         return Rejection(Reason.NODE_INSUFFICIENT_DEVICE, ((Reason.NODE_INSUFFICIENT_DEVICE, 0),), len(positions))
     walk = _Walk(state, request, selectors, policies, quota)
-    taken = walk.choose(tried_order(state, positions, policies, numa_bind=selectors.numa_bind))
+    taken = walk.choose(tried_order(state, positions, request, policies, numa_bind=selectors.numa_bind))
     if taken is None:
         return rejection(walk.counts, len(positions))
     slices = tuple(each.slice for each in taken)

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable
 from typing import Final
 
-from hami.core.model import NodeState, Policies
+from hami.core.model import DeviceRequest, NodeState, Policies
 from hami.core.policies import BINPACK, MUTEX, NUMA, SPREAD
 from hami.core.score import device_score
 
@@ -28,10 +28,12 @@ class _Key(enum.Enum):
 _CHAIN_KEYS: Final = {BINPACK: _Key.FULLEST, SPREAD: _Key.EMPTIEST, NUMA: _Key.HIGHEST_NUMA}
 
 
-def tried_order(state: NodeState, positions: Iterable[int], policies: Policies, *, numa_bind: bool) -> list[int]:
+def tried_order(
+    state: NodeState, positions: Iterable[int], request: DeviceRequest, policies: Policies, *, numa_bind: bool
+) -> list[int]:
     """`positions` of cards in `state.devices`, first tried first. With `numa_bind` cards of one NUMA node adjoin."""
     keys = _keys(policies.device, numa_bind=numa_bind)
-    return sorted(positions, key=lambda position: _sort_key(state, position, policies, keys))
+    return sorted(positions, key=lambda position: _sort_key(state, position, request, policies, keys))
 
 
 def _keys(words: tuple[str, ...], *, numa_bind: bool) -> tuple[_Key, ...]:
@@ -51,7 +53,9 @@ def _chain_keys(words: tuple[str, ...], *, numa_bind: bool) -> tuple[_Key, ...]:
     return (_Key.HIGHEST_NUMA, *keys) if numa_bind else keys
 
 
-def _sort_key(state: NodeState, position: int, policies: Policies, keys: tuple[_Key, ...]) -> tuple[float, ...]:
+def _sort_key(
+    state: NodeState, position: int, request: DeviceRequest, policies: Policies, keys: tuple[_Key, ...]
+) -> tuple[float, ...]:
     device, use = state.devices[position], state.uses[position]
     values: dict[_Key, float] = {
         _Key.LOWEST_NUMA: device.numa,
@@ -59,7 +63,7 @@ def _sort_key(state: NodeState, position: int, policies: Policies, keys: tuple[_
         _Key.FEWEST_TASKS: use.slots,
     }
     if _Key.FULLEST in keys or _Key.EMPTIEST in keys:
-        score = device_score(device, use, policies.weights)
+        score = device_score(device, use, policies.weights, request)
         values[_Key.EMPTIEST] = score
         values[_Key.FULLEST] = -score
     return (*(values[key] for key in keys), device.index, position)

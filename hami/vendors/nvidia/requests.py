@@ -95,7 +95,7 @@ def read_request(container: Container, config: NvidiaConfig) -> DeviceRequest | 
         vendor=WORD,
         count=count,
         memory_mib=memory_mib or 0,
-        memory_percent=percent or WHOLE_CARD_PERCENT,
+        memory_percent=percent or (0 if memory_mib else WHOLE_CARD_PERCENT),
         core_percent=config.default_cores if cores is None else cores,
     )
 
