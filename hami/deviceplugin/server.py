@@ -46,6 +46,7 @@ class PluginServer:
 
     async def start(self) -> None:
         await self._make_room()
+        self._servicer.open_streams()
         server = grpc.aio.server()
         rpc.add_DevicePluginServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
         try:
@@ -64,12 +65,13 @@ class PluginServer:
         server, self._server = self._server, None
         if server is None:
             return
+        self._servicer.close_streams()
         replaced = identity(self._socket) not in (None, self._own)
         keep = self._socket.with_name(f".{self._socket.name}.{os.getpid()}")
         if replaced:
             # gRPC removes the path that it listened on, whoever made the file: step aside for that moment.
             self._socket.rename(keep)
-        await server.stop(_STOP_GRACE_S if not replaced else 0)
+        await server.stop(_STOP_GRACE_S)
         if replaced:
             keep.rename(self._socket)
         else:

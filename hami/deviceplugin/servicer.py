@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -31,6 +32,7 @@ class DevicePluginServicer(rpc.DevicePluginServicer):
         self._board = board
         self._allocator = allocator
         self._preferences = preferences
+        self._closing = asyncio.Event()
 
     async def GetDevicePluginOptions(self, request: pb.Empty, context: Any) -> pb.DevicePluginOptions:
         """The same as at registration."""
@@ -42,12 +44,30 @@ class DevicePluginServicer(rpc.DevicePluginServicer):
         """All devices now, and again whenever their list or health changes."""
         sent = None
         version = -1
-        while True:
-            version = await self._board.changed_since(version)
+        while await self._changed_or_closing(version):
+            version = self._board.version
             devices = device_list(self._board.state, numa=self._settings.nvidia.enable_numa_topology)
             if devices != sent:
                 sent = devices
                 yield devices
+
+    def open_streams(self) -> None:
+        """Lets device lists be followed, from now until `close_streams`."""
+        self._closing = asyncio.Event()
+
+    def close_streams(self) -> None:
+        """Ends every ListAndWatch, which would otherwise hold up the server's end."""
+        self._closing.set()
+
+    async def _changed_or_closing(self, version: int) -> bool:
+        changed = asyncio.create_task(self._board.changed_since(version))
+        closing = asyncio.create_task(self._closing.wait())
+        try:
+            await asyncio.wait({changed, closing}, return_when=asyncio.FIRST_COMPLETED)
+            return not closing.done()
+        finally:
+            changed.cancel()
+            closing.cancel()
 
     async def GetPreferredAllocation(
         self, request: pb.PreferredAllocationRequest, context: Any

@@ -1,0 +1,171 @@
+"""The parts of the plugin that need no node: ids, scores, health, files, texts."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from hami.core.objects import Container, EnvVar
+from hami.deviceplugin.annotate import handshake
+from hami.deviceplugin.board import BoardState, capped_replicas
+from hami.deviceplugin.container_setup import opts_out
+from hami.deviceplugin.health import HealthTracker, ignored_xids
+from hami.deviceplugin.host_files import container_dir, prepare_container_dir, remove_container_dirs, write_atomically
+from hami.deviceplugin.pair_scores import asymmetric, score
+from hami.deviceplugin.replicas import card_of, device_list, preferred_ids
+from hami.deviceplugin.settings import HealthSettings, PluginSettings
+from hami.nvml.probe import CRITICAL_ERROR, ECC_DOUBLE_BIT, CardFacts, HealthEvent, PairFacts
+from hami.nvml.simulated import made_uuid
+from hami.vendors.nvidia.config import NvidiaConfig
+from tests.deviceplugin.bench import A, B
+
+UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("device_id", "card"),
+    [
+        (f"{UUID}-7", UUID),
+        (f"{UUID}-99", UUID),
+        (UUID, UUID),
+        (f"{UUID}::3", UUID),
+        ("GPU-a-1", "GPU-a-1"),
+        (f"MIG-{UUID[4:]}", f"MIG-{UUID[4:]}"),
+    ],
+)
+def test_the_card_of_an_id(device_id: str, card: str) -> None:
+    assert card_of(device_id) == card
+
+
+@pytest.mark.parametrize(
+    ("cards", "available", "must", "expected"),
+    [
+        ([A], [f"{B}-0", f"{A}-0"], [], [f"{A}-0"]),
+        ([A, A], [f"{A}-0", f"{A}-1"], [], [f"{A}-0", f"{A}-1"]),
+        ([A], [f"{A}-0", f"{A}-1"], [f"{A}-1"], [f"{A}-1"]),
+        ([A], [f"{A}-0", f"{B}-1"], [f"{B}-1"], None),
+        ([A, B], [f"{A}-0"], [], None),
+        ([A], [f"{A}-0", f"{A}-1"], [], [f"{A}-0"]),
+    ],
+)
+def test_preferred_ids(cards: list[str], available: list[str], must: list[str], expected: list[str] | None) -> None:
+    assert preferred_ids(cards, available, must, len(cards)) == expected
+
+
+def test_preferred_ids_need_the_asked_size() -> None:
+    assert preferred_ids([A], [f"{A}-0", f"{A}-1"], [], 2) is None
+
+
+@pytest.mark.parametrize(("asked", "cards"), [(10, 8), (100, 16), (20_000, 8), (1_000_000, 1)])
+def test_the_list_fits_into_kubelets_message(asked: int, cards: int) -> None:
+    replicas = capped_replicas(asked, cards)
+    facts = tuple(CardFacts(made_uuid("n", index), index, "T4", 1, numa=3) for index in range(cards))
+    size = device_list(BoardState(facts, replicas), numa=True).ByteSize()
+    assert size <= 4 * 1024 * 1024
+    assert replicas == asked or size > 2 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("pair", "expected"),
+    [
+        (PairFacts("a", "b", "system"), 10),
+        (PairFacts("a", "b", "internal"), 60),
+        (PairFacts("a", "b", "node", 4, 4), 420),
+        (PairFacts("a", "b", "node", 4, 3), 0),
+        (PairFacts("a", "b", "node", 0, 0, 18), 1820),
+        (PairFacts("a", "b", "node", 2, 2, 18), 220),
+        (PairFacts("a", "b", "node", 40, 40), 1820),
+        (PairFacts("a", "b", ""), 0),
+    ],
+)
+def test_pair_score(pair: PairFacts, expected: int) -> None:
+    assert score(pair) == expected
+    assert asymmetric([pair]) == ([("a", "b")] if pair.links_forward != pair.links_back else [])
+
+
+@pytest.mark.parametrize(
+    ("disabled", "enabled", "xid", "unhealthy"),
+    [
+        ("", "", 79, True),
+        ("", "", 31, False),
+        ("", "31", 31, True),
+        ("94", "", 94, False),
+        ("94,nonsense", "", 48, True),
+        ("79", "all", 79, True),
+    ],
+)
+def test_which_errors_count(disabled: str, enabled: str, xid: int, unhealthy: bool) -> None:
+    tracker = HealthTracker(ignored_xids(disabled, enabled))
+    tracker.events([HealthEvent(A, CRITICAL_ERROR, xid)], [A, B], 0)
+    assert tracker.unhealthy(0) == ({A: f"XID {xid}"} if unhealthy else {})
+
+
+@pytest.mark.parametrize("word", ["all", "xids", "ALL,48"])
+def test_health_checks_can_be_turned_off(word: str) -> None:
+    assert not ignored_xids(word, "48").enabled
+
+
+def test_an_error_of_nobody_concerns_all_and_ecc_counts_concern_none() -> None:
+    tracker = HealthTracker(HealthSettings())
+    tracker.events([HealthEvent(A, ECC_DOUBLE_BIT)], [A, B], 0)
+    assert tracker.unhealthy(0) == {}
+    tracker.events([HealthEvent("", CRITICAL_ERROR, 79)], [A, B], 0)
+    assert set(tracker.unhealthy(0)) == {A, B}
+
+
+def test_recovery_needs_quiet_and_an_answer() -> None:
+    tracker = HealthTracker(HealthSettings(xid_quiet_s=100))
+    tracker.events([HealthEvent(A, CRITICAL_ERROR, 79)], [A], 0)
+    tracker.lost({A: "GPU is lost"})
+    assert "does not answer" in tracker.unhealthy(500)[A]
+    tracker.lost({})
+    assert tracker.unhealthy(501) == {}
+    forever = HealthTracker(HealthSettings(xid_quiet_s=0))
+    forever.events([HealthEvent(A, CRITICAL_ERROR, 79)], [A], 0)
+    assert set(forever.unhealthy(1e9)) == {A}
+
+
+def test_container_folders_are_made_anew_open_and_collected(tmp_path: Path) -> None:
+    folder = container_dir(tmp_path, "uid-1", "main")
+    for content in ("old", "new"):
+        prepare_container_dir(folder, tmp_path / "lock")
+        assert list(folder.iterdir()) == []
+        (folder / content).write_text("x")
+    prepare_container_dir(container_dir(tmp_path, "uid-2", "main"), tmp_path / "lock")
+    assert [each.name for each in sorted((tmp_path / "containers").iterdir())] == ["uid-1_main", "uid-2_main"]
+    assert remove_container_dirs(tmp_path, frozenset({"uid-2"})) == ["uid-1_main"]
+    assert remove_container_dirs(tmp_path / "absent", frozenset()) == []
+
+
+@pytest.mark.parametrize(("uid", "container"), [("../x", "main"), ("", "main"), ("uid", ""), ("uid", "a/b")])
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, uid: str, container: str) -> None:
+    with pytest.raises(ValueError, match="no name of a container's folder"):
+        container_dir(tmp_path, uid, container)
+
+
+def test_files_are_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a/ld.so.preload"
+    write_atomically(path, b"one", 0o644)
+    write_atomically(path, b"two", 0o600)
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"two", 0o600)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_handshake_text() -> None:
+    moment = datetime.datetime(2026, 1, 2, 4, 4, 5, 678000, datetime.timezone(datetime.timedelta(hours=1)))
+    assert handshake(moment) == "Reported 2026-01-02 03:04:05.678000 +0000 UTC"
+
+
+def test_paths_follow_the_resource_name() -> None:
+    settings = PluginSettings("n1", NvidiaConfig(resource_count_name="example.com/vgpu"))
+    assert settings.plugin_socket.name == "nvidia-vgpu.sock"
+    assert str(settings.vgpu_dir) == "/usr/local/vgpu"
+
+
+def test_opting_out_needs_a_true_literal() -> None:
+    for value, expected in {"1": True, "t": True, "T": True, "true": True, "TRUE": True, "True": True}.items():
+        assert opts_out(Container(env=(EnvVar("CUDA_DISABLE_CONTROL", value),))) is expected
+    for value in ("yes", "false", "", "0"):
+        assert not opts_out(Container(env=(EnvVar("CUDA_DISABLE_CONTROL", value),)))
