@@ -18,6 +18,7 @@ typedef enum {
     BOOK_MIPMAP,
     BOOK_EXTERNAL,
     BOOK_CONTEXT,
+    BOOK_GREEN,
     BOOK_MODULE,
     BOOK_LIBRARY,
     BOOK_VMM_HANDLE,  /* value: pointer to its record in hook_vmm.c */

@@ -3,6 +3,9 @@
 
 #include "hook.h"
 
+/* Tiling makes large arrays end on whole granules; small ones share a granule. */
+#define GRANULE (2ULL << 20)
+
 /* Bits of one element: per channel for the plain formats, as a whole for the packed, planar and compressed ones. */
 static uint64_t element_bits(int format, unsigned int channels) {
     switch (format) {
@@ -84,6 +87,9 @@ static CUresult begin(grant_t *grant, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsig
     grant->bytes = 0;
     for (unsigned int level = 0; backed(desc->Flags) && level < levels && level < 32; level++) {
         grant->bytes += level_bytes(desc, level);
+    }
+    if (grant->bytes > GRANULE) {
+        grant->bytes = (grant->bytes + GRANULE - 1) / GRANULE * GRANULE;
     }
     grant->context = 0;
     grant->card = vgpu_current_card(&grant->context);

@@ -129,6 +129,35 @@ static CUresult created(cost_t *cost, CUresult result, CUcontext context) {
     CUresult result = call;                                                                                            \
     return created(&cost, result, *ctx);
 
+/* A green context is a share of a card's processors with a context's memory of its own. */
+CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
+    FETCH_REAL(cuGreenCtxCreate)
+    FORWARD_UNLESS_COUNTING(real(ctx, desc, dev, flags))
+    cost_t cost;
+    CUresult refusal = ctx == NULL ? CUDA_SUCCESS : begin(&cost, vgpu_card_of(dev));
+    if (ctx == NULL || refusal != CUDA_SUCCESS) {
+        return ctx == NULL ? real(ctx, desc, dev, flags) : refusal;
+    }
+    CUresult result = real(ctx, desc, dev, flags);
+    if (!settle(&cost, result == CUDA_SUCCESS) ||
+        (result == CUDA_SUCCESS && !vgpu_note(BOOK_GREEN, (uint64_t)(uintptr_t)*ctx, cost.bytes, 0, cost.card,
+                                              VGPU_USE_CONTEXT))) {
+        REAL(cuGreenCtxDestroy)(*ctx);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        vgpu_return(cost.card, cost.bytes, VGPU_USE_CONTEXT);
+    }
+    return result;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx ctx) {
+    FETCH_REAL(cuGreenCtxDestroy)
+    FORWARD_UNLESS_MEMBER(real(ctx))
+    vgpu_forget_contexts();
+    FREE_NOTED(BOOK_GREEN, (uint64_t)(uintptr_t)ctx, real(ctx));
+}
+
 CUresult cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice dev) {
     CREATE(cuCtxCreate, real(ctx, flags, dev))
 }

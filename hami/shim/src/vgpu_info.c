@@ -5,7 +5,11 @@
 #include "member.h"
 #include "view.h"
 
-static void print_card(const vgpu_config_t *config, const vgpu_region_t *region, int card) {
+static void print_bytes(const char *what, uint64_t bytes) {
+    printf("  %-13s %llu (%llu MiB)\n", what, (unsigned long long)bytes, (unsigned long long)(bytes >> 20));
+}
+
+static void print_card(const vgpu_region_t *region, int card) {
     char uuid[VGPU_UUID_LEN];
     snprintf(uuid, sizeof uuid, "%.95s", region->uuid[card]);
     vgpu_view_t view = vgpu_view(uuid, card);
@@ -13,13 +17,14 @@ static void print_card(const vgpu_config_t *config, const vgpu_region_t *region,
     unsigned int count = vgpu_view_processes(&view, processes, VGPU_MAX_SLOTS);
     uint64_t used = vgpu_view_used(&view);
     printf("card %d  %s\n", card, uuid);
-    printf("  memory limit  %llu\n", (unsigned long long)view.limit);
-    printf("  memory used   %llu\n", (unsigned long long)used);
-    printf("  core limit    %llu\n", (unsigned long long)region->core_limit[card]);
+    print_bytes("memory limit", view.limit);
+    print_bytes("memory used", used);
+    printf("  %-13s %llu %%\n", "core limit", (unsigned long long)region->core_limit[card]);
     for (unsigned int i = 0; i < count && i < VGPU_MAX_SLOTS; i++) {
-        printf("  process %d  %llu\n", processes[i].pid, (unsigned long long)processes[i].bytes);
+        char name[32];
+        snprintf(name, sizeof name, "process %d", processes[i].pid);
+        print_bytes(name, processes[i].bytes);
     }
-    (void)config;
 }
 
 int main(void) {
@@ -34,7 +39,7 @@ int main(void) {
     }
     for (int card = 0; card < VGPU_MAX_DEVICES; card++) {
         if (region->uuid[card][0] != '\0') {
-            print_card(config, region, card);
+            print_card(region, card);
         }
     }
     return config->refused ? 1 : 0;

@@ -1,0 +1,265 @@
+"""The shared region of a container (hami/shim/include/region.h) for Python readers.
+
+The first 2,008,952 bytes are version 1.2 of the layout of HAMi; behind them lies our own state. `read_region` copies
+the file once and never fails on what the bytes say: numbers are clamped, text is cut. A test compares every offset
+with the C compiler (spec/shim.md section 5, issue 9).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from hami.core.errors import HamiError
+
+MAGIC = 19920718
+MAX_DEVICES = 16
+MAX_SLOTS = 1024
+UUID_LENGTH = 96
+V1_SIZE = 2008952
+TAIL_OFFSET = 2011136
+TAIL_MAGIC = 0x4C494154554D4148
+TAIL_VERSION = 1
+LOCK_SLOT_BASE = 0x40000000
+LOCK_INIT = LOCK_SLOT_BASE + MAX_SLOTS
+
+SLOT_FREE, SLOT_RUNNING, SLOT_SUSPENDED = 0, 1, 2
+
+
+class RegionError(HamiError):
+    """The file is no region this code can read; the message says why."""
+
+
+class Usage(ctypes.LittleEndianStructure):
+    """Bytes one process holds on one card."""
+
+    _fields_ = (
+        ("context", ctypes.c_uint64),
+        ("module", ctypes.c_uint64),
+        ("data", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+        ("total", ctypes.c_uint64),
+        ("unused", ctypes.c_uint64 * 3),
+    )
+
+
+class Utilization(ctypes.LittleEndianStructure):
+    """Percent of one card that one process used."""
+
+    _fields_ = (
+        ("decoder", ctypes.c_uint64),
+        ("encoder", ctypes.c_uint64),
+        ("sm", ctypes.c_uint64),
+        ("unused", ctypes.c_uint64 * 3),
+    )
+
+
+class Slot(ctypes.LittleEndianStructure):
+    """One process."""
+
+    _fields_ = (
+        ("pid", ctypes.c_int32),
+        ("host_pid", ctypes.c_int32),
+        ("used", Usage * MAX_DEVICES),
+        ("monitor_used", ctypes.c_uint64 * MAX_DEVICES),
+        ("utilization", Utilization * MAX_DEVICES),
+        ("status", ctypes.c_int32),
+        ("padding", ctypes.c_int32),
+        ("sequence", ctypes.c_uint64),
+        ("unused", ctypes.c_uint64 * 2),
+    )
+
+
+class Lock(ctypes.LittleEndianStructure):
+    """Lock of one card: 0 free, else slot + 1 of the holder; top bit: somebody waits."""
+
+    _fields_ = (("word", ctypes.c_uint32), ("pad", ctypes.c_uint32 * 15))
+
+
+class CoreState(ctypes.LittleEndianStructure):
+    """Room for compute limits of one card."""
+
+    _fields_ = (("reserved", ctypes.c_uint64 * 16),)
+
+
+class Tail(ctypes.LittleEndianStructure):
+    """Our own state."""
+
+    _fields_ = (
+        ("magic", ctypes.c_uint64),
+        ("version", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        ("slot_high", ctypes.c_uint32),
+        ("pad0", ctypes.c_uint32),
+        ("joins", ctypes.c_uint64),
+        ("configured_limit", ctypes.c_uint64 * MAX_DEVICES),
+        ("context_bytes", ctypes.c_uint64 * MAX_DEVICES),
+        ("pad1", ctypes.c_uint8 * 32),
+        ("lock", Lock * MAX_DEVICES),
+        ("core", CoreState * MAX_DEVICES),
+        ("slot_in_use", ctypes.c_uint8 * MAX_SLOTS),
+    )
+
+
+class Region(ctypes.LittleEndianStructure):
+    """The whole file."""
+
+    _fields_ = (
+        ("initialized", ctypes.c_int32),
+        ("major_version", ctypes.c_uint32),
+        ("minor_version", ctypes.c_uint32),
+        ("sm_init", ctypes.c_int32),
+        ("owner_pid", ctypes.c_uint64),
+        ("semaphore", ctypes.c_uint64 * 4),
+        ("device_count", ctypes.c_uint64),
+        ("uuid", (ctypes.c_char * UUID_LENGTH) * MAX_DEVICES),
+        ("memory_limit", ctypes.c_uint64 * MAX_DEVICES),
+        ("core_limit", ctypes.c_uint64 * MAX_DEVICES),
+        ("procs", Slot * MAX_SLOTS),
+        ("proc_count", ctypes.c_int32),
+        ("utilization_switch", ctypes.c_int32),
+        ("recent_kernel", ctypes.c_int32),
+        ("priority", ctypes.c_int32),
+        ("last_kernel_time", ctypes.c_uint64),
+        ("post_init_semaphore", ctypes.c_uint64 * 4),
+        ("gap", ctypes.c_uint8 * (TAIL_OFFSET - V1_SIZE)),
+        ("tail", Tail),
+    )
+
+
+REGION_SIZE = ctypes.sizeof(Region)
+
+
+@dataclass(frozen=True, slots=True)
+class CardUsage:
+    """Bytes one process holds on one card."""
+
+    context_bytes: int
+    module_bytes: int
+    data_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """One process of the container."""
+
+    slot: int
+    pid: int
+    host_pid: int
+    status: int
+    cards: tuple[CardUsage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CardState:
+    """One card of the container. A limit of 0 bytes means none."""
+
+    index: int
+    uuid: str
+    memory_limit_bytes: int
+    core_limit_percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegionState:
+    """What a region says at one moment."""
+
+    minor_version: int
+    ours: bool
+    cards: tuple[CardState, ...]
+    processes: tuple[ProcessUsage, ...]
+    priority: int
+    utilization_switch: int
+    recent_kernel: int
+    last_kernel_time_s: int
+
+    def used_bytes(self, card: int) -> int:
+        """Sum over the processes, on one card."""
+        return sum(process.cards[card].total_bytes for process in self.processes)
+
+
+def slot_is_held(descriptor: int, slot: int) -> bool:
+    """Does a living process hold this slot of a region that our shim made?
+
+    The process holds a byte lock on an open file description, so the kernel drops it however the process ends. A slot
+    counts as held where the kernel cannot tell.
+    """
+    query = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, LOCK_SLOT_BASE + slot, 1, 0)
+    try:
+        answer = fcntl.fcntl(descriptor, getattr(fcntl, "F_OFD_GETLK", 36), query)
+    except OSError as error:
+        if error.errno in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS):
+            return True
+        raise
+    return int(struct.unpack_from("h", answer)[0]) != fcntl.F_UNLCK
+
+
+def _card_usage(usage: Usage) -> CardUsage:
+    return CardUsage(usage.context, usage.module, usage.data, usage.total)
+
+
+def _processes(region: Region, descriptor: int | None) -> tuple[ProcessUsage, ...]:
+    found = []
+    for index in range(min(max(region.proc_count, 0), MAX_SLOTS)):
+        slot = region.procs[index]
+        if slot.status == SLOT_FREE or (descriptor is not None and not slot_is_held(descriptor, index)):
+            continue
+        cards = tuple(_card_usage(usage) for usage in slot.used)
+        found.append(ProcessUsage(index, slot.pid, slot.host_pid, slot.status, cards))
+    return tuple(found)
+
+
+def _cards(region: Region) -> tuple[CardState, ...]:
+    found = []
+    for index in range(min(region.device_count, MAX_DEVICES)):
+        uuid = bytes(region.uuid[index]).split(b"\0", 1)[0].decode("ascii", "replace")
+        if uuid:
+            found.append(CardState(index, uuid, region.memory_limit[index], region.core_limit[index]))
+    return tuple(found)
+
+
+def _parse(data: bytes, descriptor: int | None) -> RegionState:
+    if len(data) < V1_SIZE:
+        raise RegionError(f"{len(data)} bytes are too few for a region of version 1")
+    region = Region.from_buffer_copy(data[:REGION_SIZE].ljust(REGION_SIZE, b"\0"))
+    if region.initialized != MAGIC:
+        raise RegionError(f"wrong magic number {region.initialized}")
+    if region.major_version != 1:
+        raise RegionError(f"layout version {region.major_version}.{region.minor_version} is not known")
+    ours = bool(region.tail.magic == TAIL_MAGIC and region.tail.version == TAIL_VERSION)
+    return RegionState(
+        minor_version=region.minor_version,
+        ours=ours,
+        cards=_cards(region),
+        processes=_processes(region, descriptor if ours else None),
+        priority=region.priority,
+        utilization_switch=region.utilization_switch,
+        recent_kernel=region.recent_kernel,
+        last_kernel_time_s=region.last_kernel_time,
+    )
+
+
+def parse_region(data: bytes) -> RegionState:
+    """The state in the bytes of a region file; processes that were killed may still be listed.
+
+    Raises: RegionError.
+    """
+    return _parse(data, None)
+
+
+def read_region(path: Path) -> RegionState:
+    """The state of a region file, without the processes of ours that are gone.
+
+    Raises: RegionError for what is no region, also when the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return _parse(file.read(REGION_SIZE), file.fileno())
+    except OSError as error:
+        raise RegionError(f"{path}: {error.strerror}") from error
