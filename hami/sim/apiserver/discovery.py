@@ -55,6 +55,25 @@ def _group(name: str) -> Obj:
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
+def _openapi_path(kind: Kind) -> str:
+    return f"/apis/{kind.group}/v1" if kind.group else "/api/v1"
+
+
+def _openapi(group: str) -> Obj:
+    """No schemas, only what kubectl looks for: that PATCH takes fieldValidation, so it leaves validation to us."""
+    paths: Obj = {}
+    for kind in ALL:
+        if kind.group == group:
+            scope = "/namespaces/{namespace}" if kind.namespaced else ""
+            patch = {
+                "parameters": [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}],
+                "responses": {"200": {"description": "OK"}},
+                "x-kubernetes-group-version-kind": {"group": group, "version": kind.version, "kind": kind.kind},
+            }
+            paths[f"{_openapi_path(kind)}{scope}/{kind.plural}/{{name}}"] = {"patch": patch}
+    return {"openapi": "3.0.0", "info": {"title": "hami-sim", "version": "v1"}, "paths": paths}
+
+
 def documents() -> dict[str, Obj]:
     """Every discovery document by its path."""
     found: dict[str, Obj] = {
@@ -62,8 +81,11 @@ def documents() -> dict[str, Obj]:
         "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
         "/api/v1": _resource_list(""),
         "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in GROUPS]},
-        "/openapi/v3": {"paths": {}},
     }
+    schemas = {(f"apis/{group}/v1" if group else "api/v1"): group for group in ("", *GROUPS)}
+    found["/openapi/v3"] = {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in schemas}}
+    for path, group in schemas.items():
+        found[f"/openapi/v3/{path}"] = _openapi(group)
     for group in GROUPS:
         found[f"/apis/{group}"] = {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
         found[f"/apis/{group}/v1"] = _resource_list(group)
