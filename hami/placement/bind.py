@@ -52,7 +52,7 @@ class Binder:
         self._settings = settings
         self._shapes = Shapes(world.registry, world.defaults)
         self._queues = NodeQueues()
-        self._tokens = TokenKeeper(world, writer, clock, settings.token_expiry_s)
+        self._tokens = TokenKeeper(world, writer, clock, settings.token_expiry_s, settings.retry_pause_s)
         self._bindings = BindingWriter(world, writer, self._tokens, settings.retry_pause_s)
         self.new_term()
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from hami.core.errors import HamiError
+from typing import Final
+
+from hami.core.errors import ApiError, HamiError, TransportError
+
+_TOO_MANY_REQUESTS: Final = 429
+_SERVER_FAULT: Final = 500
 
 
 class BindError(HamiError):
@@ -24,3 +29,10 @@ def contention(node: str, lock: str) -> BindError:
     """Upstream's words first, then who is in the way (spec/scheduler 5, step 3a)."""
     holder = f" (held by {lock})" if lock else ""
     return BindError(f"timed out waiting for node {node} to be unlocked: node lock contention{holder}")
+
+
+def may_have_happened(error: HamiError) -> bool:
+    """Whether a write that failed like this may have taken effect, or may work if it is tried again."""
+    if isinstance(error, ApiError):
+        return error.status == _TOO_MANY_REQUESTS or error.status >= _SERVER_FAULT
+    return isinstance(error, TransportError)

@@ -9,15 +9,13 @@ from typing import Final
 from hami.core import keys
 from hami.core.errors import ApiError, ConflictError, HamiError, NotFoundError, TransportError
 from hami.core.objects import Pod
-from hami.placement.bind_error import BindError
+from hami.placement.bind_error import BindError, may_have_happened
 from hami.placement.in_flight import BindCall
 from hami.placement.node_token import HeldToken, TokenKeeper
 from hami.placement.ports import ClusterWriter
 from hami.placement.world import World
 
 _TRIES: Final = 5
-_TOO_MANY_REQUESTS: Final = 429
-_SERVER_FAULT: Final = 500
 
 
 class BindingWriter:
@@ -47,7 +45,7 @@ class BindingWriter:
             except NotFoundError as error:
                 raise BindError(str(error), gone=True) from error
             except (ApiError, TransportError) as error:
-                if not _may_retry(error):
+                if not isinstance(error, ConflictError) and not may_have_happened(error):
                     raise BindError(str(error)) from error
                 last = error
                 if not isinstance(error, ConflictError):
@@ -111,13 +109,6 @@ class BindingWriter:
 def _is_record(key: str) -> bool:
     """Annotations that stay as the Binding wrote them: the plugin changes the work list and the phase."""
     return key in (keys.VGPU_NODE, keys.BIND_TIME) or key.endswith("-allocated")
-
-
-def _may_retry(error: ApiError | TransportError) -> bool:
-    """Conflicts, and failures after which the write may have happened or may work next time."""
-    if isinstance(error, TransportError | ConflictError):
-        return True
-    return error.status == _TOO_MANY_REQUESTS or error.status >= _SERVER_FAULT
 
 
 def _pause_s(error: HamiError, pause_s: float) -> float:

@@ -12,7 +12,7 @@ from typing import Final
 
 from hami.core import narrative
 from hami.core.device_type import Refusal
-from hami.core.fit import Fit, evaluate
+from hami.core.fit import Fit
 from hami.core.keys import EVENT_FILTERING_FAILED
 from hami.core.model import PodRequest
 from hami.core.objects import Node, Pod
@@ -23,17 +23,14 @@ from hami.placement.claims import ClaimState
 from hami.placement.columns import BoolArray
 from hami.placement.fitting import FittingNodes
 from hami.placement.names import NodeNames
-from hami.placement.refusals import News, RejectionCache
+from hami.placement.refusals import EvaluationCache, Evaluations, News
 from hami.placement.shapes import Shapes
-from hami.placement.world import NodeView, Slicer, World, unregistered_text
+from hami.placement.world import Slicer, World, unregistered_text
 
 __all__ = ["Engine", "FilterAnswer", "NodeNames"]
 
 _PROBES: Final = 8
 """Best candidates looked up in the raw names before the whole list is decoded."""
-
-_NEVER: Final = (0, None)
-"""A revision that no node has."""
 
 Steps = Generator[None, None, FilterAnswer]
 
@@ -44,7 +41,7 @@ class Engine:
     def __init__(self, world: World) -> None:
         self._world = world
         self._shapes = Shapes(world.registry, world.defaults)
-        self._rejections = RejectionCache()
+        self._evaluations = EvaluationCache(world.registry)
         self._news = News()
 
     def filter(self, pod: Pod, names: NodeNames) -> FilterAnswer:
@@ -78,6 +75,8 @@ class Engine:
         if not shape.asks_for_devices:
             self._world.remember_plain(pod.metadata.uid)
             return FilterAnswer(passthrough=True)
+        if self._world.is_gone(pod.metadata.uid):
+            return FilterAnswer(error=f"pod {pod.key} is gone")
         standing = self._standing(pod, names)
         if standing is not None:
             return standing
@@ -87,17 +86,17 @@ class Engine:
         columns = self._world.columns
         mask = columns.candidates(shape)
         fitting = FittingNodes.of(columns, mask, spread=_spreads(shape))
-        known = self._rejections.of(shape)
+        evaluations = self._evaluations.of(shape)
         for name in self._candidates(mask, names, spread=_spreads(shape)):
-            view = self._current(name)
-            if view is None or view.problem or known.get(name, _NEVER)[0] == view.revision:
+            view = self._world.view(name)
+            if view is None or view.problem or evaluations.known(name, view):
                 continue
-            found = evaluate(view.state, shape, self._world.registry)
+            found = evaluations.of(name, view)
             if isinstance(found, Fit):
                 return self._reserve(pod, names, name, found, fitting)
-            known[name] = (view.revision, found)
             yield
-        return (yield from self._no_fit(pod, names, shape, fitting))
+            self._world.settle_now()
+        return (yield from self._no_fit(pod, names, evaluations, fitting))
 
     def _standing(self, pod: Pod, names: NodeNames) -> FilterAnswer | None:
         """The answer for a pod that is bound or being bound: its node, and nothing changes (reports B26, B28)."""
@@ -133,11 +132,6 @@ class Engine:
             yield columns.name(place)
         yield from [columns.name(place) for place in columns.ranked(offered, spread=spread)]
 
-    def _current(self, name: str) -> NodeView | None:
-        """The node as it is in this very tick."""
-        self._world.settle_now()
-        return self._world.view(name)
-
     def _reserve(self, pod: Pod, names: NodeNames, node: str, found: Fit, fitting: FittingNodes) -> FilterAnswer:
         standing = self._standing(pod, names)
         if standing is not None:
@@ -147,8 +141,7 @@ class Engine:
         self._news.forget(pod.metadata.uid)
         return FilterAnswer(node=node, narrate=functools.partial(fitting.event, node, names))
 
-    def _no_fit(self, pod: Pod, names: NodeNames, shape: PodRequest, fitting: FittingNodes) -> Steps:
-        known = self._rejections.of(shape)
+    def _no_fit(self, pod: Pod, names: NodeNames, evaluations: Evaluations, fitting: FittingNodes) -> Steps:
         rejections: dict[str, Rejection | str] = {}
         texts: dict[str, str] = {}
         for name in names.list():
@@ -156,17 +149,16 @@ class Engine:
             if view is None or view.problem:
                 rejections[name] = texts[name] = unregistered_text(view)
                 continue
-            cached = known.get(name)
-            if cached is None or cached[0] != view.revision:
-                found = evaluate(view.state, shape, self._world.registry)
-                if isinstance(found, Fit):
-                    # Room came free while reasons were collected.
-                    return self._reserve(pod, names, name, found, fitting)
-                cached = known[name] = (view.revision, found)
+            evaluated = evaluations.evaluated
+            found = evaluations.of(name, view)
+            if isinstance(found, Fit):
+                # Room came free while reasons were collected.
+                return self._reserve(pod, names, name, found, fitting)
+            rejections[name] = found
+            texts[name] = found.text
+            if evaluations.evaluated > evaluated:
                 yield
                 self._world.settle_now()
-            rejections[name] = cached[1]
-            texts[name] = cached[1].text
         return self._refuse(pod, rejections, texts)
 
     def _refuse(self, pod: Pod, rejections: Mapping[str, Rejection | str], texts: Mapping[str, str]) -> FilterAnswer:

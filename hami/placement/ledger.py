@@ -1,6 +1,6 @@
 """Who holds which card: allocations of pods from API objects, and reservations of our own filter (design 3, 4).
 
-Memory is a cache of API objects: start, leader change and relist use `apply` and `keep_only`, nothing else. Keys are
+Memory is a cache of API objects: start, leader change and relist use `apply` and `not_listed`, nothing else. Keys are
 (node, card id), so ids need to be unique only within a node. What cannot be read blocks its node, never vanishes.
 """
 
@@ -129,13 +129,18 @@ class Ledger:
         self._ended.pop(uid, None)
         self.release(uid)
 
-    def keep_only(self, uids: set[str]) -> None:
-        """Ends claims of pods that a complete list does not have; younger reservations and bindings stay."""
-        for uid in [uid for uid in self._ended if uid not in uids]:
-            del self._ended[uid]
-        for claim in [claim for claim in self._claims.values() if claim.uid not in uids]:
-            if not claim.pinned and (claim.seen or claim.state is not ClaimState.RESERVED):
-                self.release(claim.uid)
+    def uids(self) -> list[str]:
+        """Every uid that the ledger knows anything about."""
+        return [*self._claims, *(uid for uid in self._ended if uid not in self._claims)]
+
+    def not_listed(self, uid: str, listed: set[str]) -> None:
+        """Ends what a pod holds that a complete list does not have; younger reservations and bindings stay."""
+        if uid in listed:
+            return
+        self._ended.pop(uid, None)
+        claim = self._claims.get(uid)
+        if claim is not None and not claim.pinned and (claim.seen or claim.state is not ClaimState.RESERVED):
+            self.release(uid)
 
     # Our own decisions
 

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import msgspec
 
 from hami.core import keys
-from hami.core.errors import ApiError, ConflictError, DecodeError, NotFoundError, TransportError
+from hami.core.errors import ApiError, ConflictError, DecodeError, HamiError, NotFoundError, TransportError
 from hami.core.objects import Pod
 from hami.core.token import Token, TokenAction, encode_token, judge, parse_token
-from hami.placement.bind_error import BindError, contention
+from hami.placement.bind_error import BindError, contention, may_have_happened
 from hami.placement.in_flight import BindCall
 from hami.placement.ports import Clock, ClusterWriter
 from hami.placement.world import World
@@ -21,7 +22,6 @@ from hami.placement.world import World
 _LOOK_AGAIN_S: Final = 0.5
 """Longest wait without a look at the owner, should an event be lost or the token expire meanwhile."""
 _RELEASE_TRIES: Final = 5
-_FORBIDDEN: Final = 403
 
 
 class HeldToken(msgspec.Struct, frozen=True):
@@ -34,11 +34,12 @@ class HeldToken(msgspec.Struct, frozen=True):
 class TokenKeeper:
     """Takes tokens for bind calls. `epoch` names this scheduler and its term."""
 
-    def __init__(self, world: World, writer: ClusterWriter, clock: Clock, expiry_s: float) -> None:
+    def __init__(self, world: World, writer: ClusterWriter, clock: Clock, expiry_s: float, pause_s: float) -> None:
         self._world = world
         self._writer = writer
         self._clock = clock
         self._expiry_s = expiry_s
+        self._pause_s = pause_s
         self._owners: dict[str, tuple[float, Pod | None]] = {}
         self.epoch = ""
 
@@ -149,12 +150,13 @@ class TokenKeeper:
             return ""
         except NotFoundError as error:
             raise BindError(f"failed to get node {call.node}", gone=True) from error
-        except TransportError as error:
+        except (ApiError, TransportError) as error:
+            if not may_have_happened(error):
+                raise BindError(str(error)) from error
+            await asyncio.sleep(self._pause_s)
             return text if await self._landed(call.node, text, error) else ""
-        except ApiError as error:
-            raise BindError(str(error)) from error
 
-    async def _landed(self, node: str, text: str, why: TransportError) -> bool:
+    async def _landed(self, node: str, text: str, why: HamiError) -> bool:
         try:
             current = await self._writer.get_node(node)
         except (ApiError, TransportError):

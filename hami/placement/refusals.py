@@ -2,32 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final
 
+from hami.core.device_type import Registry
+from hami.core.fit import Fit, evaluate
 from hami.core.model import PodRequest
 from hami.core.reasons import Rejection
+from hami.placement.world import NodeView
 
-_MOST_SHAPES: Final = 256
+_MOST_SHAPES: Final = 64
 _MOST_PODS: Final = 20_000
 REPEAT_S: Final = 300.0
 """An unchanged refusal is told again after this time (design 4, promise 8)."""
 
 
-class RejectionCache:
-    """Rejections by (request shape, node) as long as the node's revision stays the same."""
+class Evaluations:
+    """Outcomes of one request shape per node; a rejection is kept as long as the node's revision stays the same.
 
-    def __init__(self) -> None:
-        self._shapes: dict[PodRequest, dict[str, tuple[int, Rejection]]] = {}
+    Within one decision (`begin`) nodes that are alike share a rejection, unless the request names card ids.
+    """
 
-    def of(self, request: PodRequest) -> dict[str, tuple[int, Rejection]]:
-        """Node -> revision and rejection, for this shape; the caller adds to it."""
-        nodes = self._shapes.get(request)
-        if nodes is None:
+    def __init__(self, request: PodRequest, registry: Registry) -> None:
+        self._request = request
+        self._registry = registry
+        self._by_id = any(selectors.use_ids or selectors.nouse_ids for _, selectors in request.selectors)
+        self._known: dict[str, tuple[int, Rejection]] = {}
+        self._alike: dict[Hashable, Rejection] = {}
+        self.evaluated = 0
+        """How often the evaluator had to work."""
+
+    def begin(self) -> None:
+        self._alike.clear()
+
+    def known(self, name: str, view: NodeView) -> Rejection | None:
+        """A rejection that still holds, without evaluating anything."""
+        known = self._known.get(name)
+        return known[1] if known is not None and known[0] == view.revision else None
+
+    def of(self, name: str, view: NodeView) -> Fit | Rejection:
+        rejection = self.known(name, view)
+        if rejection is not None:
+            return rejection
+        likeness = None if self._by_id else view.likeness()
+        found: Fit | Rejection | None = self._alike.get(likeness) if likeness is not None else None
+        if found is None:
+            self.evaluated += 1
+            found = evaluate(view.state, self._request, self._registry)
+        if isinstance(found, Rejection):
+            self._known[name] = (view.revision, found)
+            if likeness is not None:
+                self._alike[likeness] = found
+        return found
+
+
+class EvaluationCache:
+    """Evaluations by request shape; the oldest shape goes first."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._shapes: dict[PodRequest, Evaluations] = {}
+
+    def of(self, request: PodRequest) -> Evaluations:
+        found = self._shapes.get(request)
+        if found is None:
             if len(self._shapes) >= _MOST_SHAPES:
                 del self._shapes[next(iter(self._shapes))]
-            nodes = self._shapes[request] = {}
-        return nodes
+            found = self._shapes[request] = Evaluations(request, self._registry)
+        found.begin()
+        return found
 
 
 class News:

@@ -7,14 +7,14 @@ values (evaluator's state, columns, revision) up to date before a decision, `set
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from hami.core import keys
 from hami.core.device_type import Registry
-from hami.core.model import NO_USE, NodeState, Policies
+from hami.core.model import NO_USE, Device, NodeState, Policies
 from hami.core.objects import Node, ObjectMeta, Pod, PodSpec, PodStatus
 from hami.core.reasons import NODE_UNREGISTERED
 from hami.placement.claims import ClaimState
@@ -29,7 +29,7 @@ SLICE_S: Final = 0.003
 """Bulk work gives way to other tasks after this long (design 4, promise 7: no slice above 5 ms)."""
 
 SWEEP_S: Final = 5.0
-_MOST_PLAIN: Final = 4096
+_MOST_REMEMBERED: Final = 4096
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -38,8 +38,17 @@ class NodeView(msgspec.Struct, frozen=True):
     state: NodeState
     problem: str
     revision: int
+    hardware: int
+    """Number of the card set; nodes with the same number differ in card ids only."""
     unknown_ids: tuple[str, ...] = ()
     """Card ids that pods hold and the node does not register."""
+
+    def likeness(self) -> Hashable:
+        """Equal for nodes that refuse the same requests for the same reasons, as long as no card is asked by id."""
+        state = self.state
+        cordoned = tuple(device.id in state.cordoned for device in state.devices) if state.cordoned else ()
+        taken = tuple(state.mig_taken.get(device.id, ()) for device in state.devices) if state.mig_taken else ()
+        return (self.hardware, state.uses, cordoned, taken)
 
 
 class Slicer:
@@ -82,9 +91,11 @@ class World:
         self.in_flight = InFlight()
         self.signals = Signals()
         self._views: dict[str, NodeView] = {}
-        self._dirty: set[str] = set()
+        self._dirty: dict[str, None] = {}
+        self._hardware: dict[Hashable, int] = {}
         self._revision = 0
         self._plain: dict[str, None] = {}
+        self._gone: dict[str, None] = {}
         self._nodes_synced = False
         self._pods_synced = False
 
@@ -103,12 +114,12 @@ class World:
     def on_node(self, node: Node) -> None:
         """A node was added or changed."""
         if self.inventory.apply(node, self.clock.monotonic_s(), self.clock.unix_s()) or node.name not in self._views:
-            self._dirty.add(node.name)
+            self._dirty[node.name] = None
         self.signals.fire(f"node/{node.name}")
 
     def on_node_deleted(self, name: str) -> None:
         if self.inventory.remove(name):
-            self._dirty.add(name)
+            self._dirty[name] = None
         self.signals.fire(f"node/{name}")
 
     def on_pod(self, pod: Pod) -> None:
@@ -117,6 +128,7 @@ class World:
         self.signals.fire(f"pod/{pod.key}")
 
     def on_pod_deleted(self, namespace: str, name: str, uid: str) -> None:
+        self._gone = _remembered(self._gone, uid)
         self.ledger.forget(uid)
         self.in_flight.call_off(uid, "the pod was deleted")
         self.signals.fire(f"pod/{namespace}/{name}")
@@ -137,10 +149,14 @@ class World:
     async def pods_replaced(self, pods: Sequence[Pod]) -> None:
         """Takes a complete list of pods, in slices; what it does not have is gone."""
         slicer = Slicer(self.clock)
+        listed = set()
         for pod in pods:
+            listed.add(pod.metadata.uid)
             self.on_pod(pod)
             await slicer.give_way()
-        self.ledger.keep_only({pod.metadata.uid for pod in pods})
+        for uid in self.ledger.uids():
+            self.ledger.not_listed(uid, listed)
+            await slicer.give_way()
         await self.settle()
         self._pods_synced = True
 
@@ -186,12 +202,14 @@ class World:
 
     def remember_plain(self, uid: str) -> None:
         """The pod asks for no devices: its bind needs no look at it."""
-        if len(self._plain) >= _MOST_PLAIN:
-            del self._plain[next(iter(self._plain))]
-        self._plain[uid] = None
+        self._plain = _remembered(self._plain, uid)
 
     def is_plain(self, uid: str) -> bool:
         return uid in self._plain
+
+    def is_gone(self, uid: str) -> bool:
+        """Whether the watch has lately shown the pod's deletion."""
+        return uid in self._gone
 
     # Keeping derived values true
 
@@ -205,7 +223,7 @@ class World:
         """Brings everything up to date. Cheap unless a bulk load has just happened: see `settle`."""
         now_s = self.clock.monotonic_s()
         self.ledger.expire(now_s)
-        self._dirty.update(self.inventory.expire(now_s))
+        self._dirty.update(dict.fromkeys(self.inventory.expire(now_s)))
         while name := self._next_dirty():
             self._refresh(name)
 
@@ -214,16 +232,16 @@ class World:
         slicer = Slicer(self.clock)
         now_s = self.clock.monotonic_s()
         self.ledger.expire(now_s)
-        self._dirty.update(self.inventory.expire(now_s))
+        self._dirty.update(dict.fromkeys(self.inventory.expire(now_s)))
         while name := self._next_dirty():
             self._refresh(name)
             await slicer.give_way()
 
     def _next_dirty(self) -> str:
         if self.ledger.dirty:
-            self._dirty |= self.ledger.dirty
+            self._dirty.update(dict.fromkeys(self.ledger.dirty))
             self.ledger.dirty.clear()
-        return self._dirty.pop() if self._dirty else ""
+        return self._dirty.popitem()[0] if self._dirty else ""
 
     def _refresh(self, name: str) -> None:
         record = self.inventory.get(name)
@@ -243,11 +261,19 @@ class World:
         )
         problem = cards.problem or self._blocked(name)
         self._revision += 1
-        self._views[name] = NodeView(state, problem, self._revision, _unknown_ids(cards, uses))
+        hardware = self._hardware_of(name, state.devices)
+        self._views[name] = NodeView(state, problem, self._revision, hardware, _unknown_ids(cards, uses))
         if problem:
             self.columns.remove(name)
         else:
             self.columns.update(state)
+
+    def _hardware_of(self, name: str, devices: tuple[Device, ...]) -> int:
+        known = self._views.get(name)
+        if known is not None and known.state.devices is devices:
+            return known.hardware
+        key = tuple(msgspec.structs.replace(device, id="") for device in devices)
+        return self._hardware.setdefault(key, len(self._hardware))
 
     def _blocked(self, name: str) -> str:
         problem = self.ledger.problem(name)
@@ -264,3 +290,9 @@ def _unknown_ids(cards: CardsView, uses: Iterable[str]) -> tuple[str, ...]:
 def unregistered_text(view: NodeView | None) -> str:
     """Per-node text for a node that the evaluator is not asked about."""
     return view.problem if view is not None else NODE_UNREGISTERED
+
+
+def _remembered(uids: dict[str, None], uid: str) -> dict[str, None]:
+    """The uids with one more; when there are too many, the older half is forgotten."""
+    uids[uid] = None
+    return dict.fromkeys(list(uids)[_MOST_REMEMBERED // 2 :]) if len(uids) > _MOST_REMEMBERED else uids

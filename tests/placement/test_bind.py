@@ -481,18 +481,12 @@ BUSY = ApiError(429, "TooManyRequests", "later")
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("fault", [GONE, SLOW, BUSY], ids=["reset", "504", "429"])
 async def test_B67_B68_one_fault_at_each_write(verb: str, moment: str, fault: HamiError) -> None:
-    """Every combination ends bound exactly once, or refused with nothing left; never something in between."""
+    """Every combination ends bound, exactly once."""
     setup = Setup(wait_s=0.2)
     setup.own_epoch()
     setup.reserve(make_pod("p"))
     setup.api.faults[verb, moment] = [fault]
-    error = await setup.bind()
-    pod = setup.api.pod("p")
-    if error:
-        assert verb == "patch_node"
-        assert isinstance(fault, ApiError)
-        assert pod.spec.node_name == ""
-        assert await setup.bind() == ""
+    assert await setup.bind() == ""
     assert setup.api.pod("p").spec.node_name == "n1"
     claim = setup.world.ledger.get("uid-p")
     assert claim is not None

@@ -279,3 +279,45 @@ def test_pod_that_names_its_node_keeps_it(engine: Engine, world: World) -> None:
     preset: Pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="n2"))
     assert engine.filter(preset, offered).node == "n2"
     assert world.ledger.get("uid-p") is None
+
+
+def test_B44_node_comes_back_when_kubelet_offers_cards_again(engine: Engine, world: World) -> None:
+    world.on_node(make_node("n1", allocatable=20, version=1))
+    world.on_node(make_node("n1", allocatable=0, version=2))
+    assert "allocatable" in engine.filter(make_pod("p"), names("n1")).failed["n1"]
+    world.on_node(make_node("n1", allocatable=20, version=3))
+    assert engine.filter(make_pod("p"), names("n1")).node == "n1"
+
+
+def test_pod_that_is_gone_gets_no_reservation(engine: Engine, world: World) -> None:
+    offered = add(world, "n1")
+    world.on_pod_deleted("default", "p", "uid-p")
+    assert "gone" in engine.filter(make_pod("p"), offered).error
+    assert dict(world.ledger.uses("n1")) == {}
+
+
+def test_alike_nodes_share_reasons_but_not_card_ids(engine: Engine, world: World) -> None:
+    for name in ("n1", "n2"):
+        world.on_node(make_node(name, [card(0, node=name), card(1, node=name)]))
+    offered = names("n1", "n2")
+    plain = engine.filter(make_pod("p", container(memory_mib=99999)), offered)
+    assert set(plain.failed.values()) == {"2/2 CardInsufficientMemory"}
+    wanted = {"nvidia.com/use-gpuuuid": "GPU-n11", "hami.io/device-cordon": ""}
+    chosen = engine.filter(make_pod("q", container(memory_mib=100), annotations=wanted), offered)
+    assert chosen.node == "n1"
+    world.on_node(make_node("n1", [card(0, node="n1"), card(1, node="n1", healthy=False)], version=2))
+    refused = engine.filter(make_pod("r", container(memory_mib=100), annotations=wanted), offered)
+    assert refused.failed == {"n1": "1/2 CardNotHealth, 1/2 CardUuidMismatch", "n2": "2/2 CardUuidMismatch"}
+
+
+def test_cached_reasons_equal_fresh_ones(engine: Engine, world: World) -> None:
+    offered = add(world, *[f"n{number}" for number in range(20)])
+    for number in range(20):
+        world.on_pod(annotated(make_pod(f"old{number}"), f"n{number}", f"GPU-{number % 2},NVIDIA,{number % 3},0:;"))
+    for round_ in range(3):
+        for count in (1, 2, 3):
+            pod = make_pod(f"p{round_}{count}", container(count=count, cores=100, memory_mib=16384))
+            answer = engine.filter(pod, offered)
+            if answer.node is None:
+                assert answer.failed == Engine(world).filter(pod, offered).failed
+            world.on_pod_deleted("default", f"old{round_}", f"uid-old{round_}")

@@ -45,6 +45,11 @@ def reserve(world: World, pod: Pod, node: str = "n1") -> None:
     world.ledger.reserve(pod, node, found, world.clock.monotonic_s(), world.clock.unix_s())
 
 
+def relist(world: World, *listed: str) -> None:
+    for uid in world.ledger.uids():
+        world.ledger.not_listed(uid, set(listed))
+
+
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
@@ -76,7 +81,7 @@ def test_B25_share_is_given_back_exactly_once(world: World) -> None:
 
 def test_B23_missed_delete_is_mended_by_the_relist(world: World) -> None:
     world.on_pod(annotated(make_pod("p"), "n1", ONE))
-    world.ledger.keep_only(set())
+    relist(world)
     assert used(world) == {}
     assert world.ledger.get("uid-p") is None
 
@@ -207,7 +212,7 @@ def test_reservation_outlives_what_is_no_end(world: World, clock: FakeClock) -> 
     world.on_pod(pod)
     world.on_pod(unscheduled(make_pod("p"), time_at(5), version=7))
     world.on_pod(unscheduled(make_pod("p"), time_at(8), version=8))
-    world.ledger.keep_only({"uid-p"})
+    relist(world, "uid-p")
     assert used(world)
     claim = world.ledger.get("uid-p")
     assert claim is not None
@@ -216,10 +221,10 @@ def test_reservation_outlives_what_is_no_end(world: World, clock: FakeClock) -> 
 
 def test_reservation_younger_than_the_list_survives_it(world: World) -> None:
     reserve(world, make_pod("p"))
-    world.ledger.keep_only(set())
+    relist(world)
     assert used(world)
     world.on_pod(make_pod("p"))
-    world.ledger.keep_only(set())
+    relist(world)
     assert used(world) == {}
 
 
@@ -244,7 +249,7 @@ def test_pinned_reservation_ends_only_with_its_binding(world: World, clock: Fake
     claim.pinned = True
     world.ledger.end_reservation("uid-p")
     world.on_pod(unscheduled(pod, time_at(3)))
-    world.ledger.keep_only(set())
+    relist(world)
     clock.advance(BACKSTOP_S + 1)
     world.settle_now()
     assert used(world)
