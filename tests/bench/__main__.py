@@ -18,6 +18,8 @@ from pathlib import Path
 from tests.bench import application
 from tests.bench.calls import AppCaller, WireCaller
 from tests.bench.figures import RUNS, Figure, measure
+from tests.bench.growth import growth
+from tests.bench.ingest import ingest
 from tests.bench.oracle import compare
 from tests.bench.report import ANCHOR_LOADS_US, GO_P50_MS, Report, Row, local_loads_us
 from tests.bench.reviews import review_body
@@ -38,6 +40,8 @@ class Plan:
     compared: int
     only: tuple[str, ...]
     peer_url: str
+    large: int
+    """Nodes of the largest cluster of the growth part; 0 leaves that part out."""
 
     def wants(self, name: str) -> bool:
         return not self.only or any(part in name for part in self.only)
@@ -53,6 +57,7 @@ def main() -> int:
         compared=4,
         only=tuple(arguments.only),
         peer_url=arguments.peer_url,
+        large=0 if arguments.quick else 15_000,
     )
     if arguments.dump:
         _dump(plan, arguments.dump)
@@ -90,8 +95,12 @@ class Bench:
             self._cluster(list(group))
         if self.plan.wants("webhook"):
             self._webhook()
-        if self.plan.wants("churn") and not self.plan.peer_url:
+        if self.plan.wants("churn"):
             self._churn()
+        if self.plan.wants("ingest"):
+            self.report.facts |= ingest(self.loop, self.plan.scale, self.plan.seed)
+        if self.plan.wants("growth") and self.plan.large:
+            self.report.facts |= growth(self.loop, self.plan.seed, self.plan.calls, 1000, self.plan.large)
 
     def _cluster(self, group: list[Scene]) -> None:
         """Scenes over one cluster: the check first, then the times."""
@@ -198,7 +207,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _names() -> Iterable[str]:
-    return [*(scene.name for scene in scenes(QUICK)), "webhook", "churn"]
+    return [*(scene.name for scene in scenes(QUICK)), "webhook", "churn", "ingest", "growth"]
 
 
 if __name__ == "__main__":

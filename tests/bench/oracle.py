@@ -18,12 +18,25 @@ def differences(ours: Decision, reference: Decision) -> list[str]:
         return ["the reference calls the input wrong, ours placed the pod"] if placed else []
     parts = [(name, getattr(ours, name), getattr(reference, name)) for name in ("passthrough", "node", "annotations")]
     found = [f"{name}: ours {mine!r}, reference {theirs!r}" for name, mine, theirs in parts if mine != theirs]
-    if reference.node is None and not reference.passthrough and ours.node is None:
+    if reference.node is None and ours.node is None:
         for name, reason in reference.failed.items():
             text = ours.failed.get(name, "(nothing)")
             if not same_reason(text, reason):
                 found.append(f"reason of {name}: ours {text!r}, reference {reason!r}")
-    return found
+    return found or _event_differences(ours, reference)
+
+
+def _event_differences(ours: Decision, reference: Decision) -> list[str]:
+    """Failures: the same events. Success: the chosen node and its score (ours lists at most ten nodes, best first)."""
+    if reference.node is None:
+        return [f"events: ours {ours.events}, reference {reference.events}"] if ours.events != reference.events else []
+    score = f"{reference.node}:{reference.scores[reference.node]:.2f}"
+    start = f"find fit node({reference.node}), "
+    texts = [text for kind, reason, text in ours.events if (kind, reason) == ("Normal", "FilteringSucceed")]
+    told = [text for text in texts if text.startswith(start) and f"{score}," in text.replace(")", ",")]
+    return (
+        [] if len(told) == len(ours.events) == 1 else [f"events: ours {ours.events}, expected {start!r} with {score}"]
+    )
 
 
 def same_reason(ours: str, reference: str) -> bool:

@@ -14,6 +14,8 @@ MEMORY_MIB = 81920
 MODEL = "NVIDIA A100-SXM4-80GB"
 SHARES_MIB = (2048, 8192, 16384, 40960)
 CORES = (0, 10, 25, 50)
+MOST_SHARES = 8
+"""Bound pods on a card that is not full: two of its ten slots stay free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Scene:
         return (self._node(rng, i) for i in range(self.scale.nodes))
 
     def pods(self, seed: int) -> Iterator[Object]:
-        """Nodes that are full first, then small shares on the others, at most two a card."""
+        """Nodes that are full first, then small shares on the others."""
         if self.mig:
             return
         rng = Random(seed + 4)
@@ -72,7 +74,7 @@ class Scene:
             for card in range(self.scale.cards):
                 yield _filler(node, card)
         fillers = full * self.scale.cards
-        shares = min(self.scale.pods - fillers, 2 * self.scale.cards * (self.scale.nodes - full))
+        shares = min(self.scale.pods - fillers, MOST_SHARES * self.scale.cards * (self.scale.nodes - full))
         for i in range(shares):
             yield bound_pod(rng, i, full, self.scale)
 
@@ -181,7 +183,7 @@ def _holding(i: int | str, node: str, allocated: str) -> Object:
 
 
 def bound_pod(rng: Random, i: int, full: int, scale: Scale) -> Object:
-    """A small share on one card of a node that is not full (never more than fits: ten shares of 2 GiB a card)."""
+    """A small share on one card of a node that is not full (ten shares of 2 GiB fit a card)."""
     free = max(scale.nodes - full, 1)
     node = node_name(full + i % free)
     card = card_id(node, i // free % scale.cards)
