@@ -87,5 +87,9 @@ def test_init_is_done_when_every_ordinary_init_container_ended_well(statuses: li
     assert init_done(msgspec.convert(body, Pod)) is done
 
 
+def test_only_vendors_that_the_pod_uses_are_written() -> None:
+    assert encode_allocation({}, REGISTRY) == {}
+
+
 def test_a_pod_without_init_containers_is_done() -> None:
     assert init_done(pod({}))

@@ -1,16 +1,21 @@
 """The evaluator on the worked vectors of spec/scheduler 12 and on pods with several kinds of containers."""
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from hami.core.allocation import encode_allocation
 from hami.core.codec import MigAllocation, encode_shares
-from hami.core.device_type import Refusal
+from hami.core.device_type import CardPick, Refusal
 from hami.core.fit import Fit, evaluate
-from hami.core.model import MigPlacement, MigProfile, NodeState, PodRequest, Policies, Use
-from hami.core.objects import Pod
+from hami.core.model import DeviceRequest, MigPlacement, MigProfile, NodeState, PodRequest, Policies, Use
+from hami.core.objects import Container, Pod
 from hami.core.reasons import Reason, Rejection
 from hami.core.request import pod_request
 from hami.core.score import node_score
-from tests.core.build import REGISTRY, device, gpu, node, pod
+from hami.vendors.nvidia.device import Nvidia
+from tests.core.build import REGISTRY, device, gpu, node, pod, share
 
 A_USE = Use(1, 4096, 30)
 VECTOR = node(device("A"), device("B"), uses={"A": A_USE})
@@ -142,6 +147,33 @@ def test_what_fits_never_exceeds_a_card() -> None:
         assert use.memory_mib <= 100, card
 
 
+wishes = st.builds(
+    lambda count, mem, cores: gpu(count, mem=mem, cores=cores),
+    st.integers(1, 2), st.integers(1, 60), st.sampled_from([0, 30, 100]),
+)  # fmt: skip
+containers = st.lists(st.one_of(wishes, st.just({})), max_size=3)
+kinds = st.lists(st.booleans(), min_size=3, max_size=3)
+
+
+@settings(max_examples=150)
+@given(containers, containers, kinds, st.lists(st.integers(0, 40), min_size=2, max_size=2))
+def test_charges_of_any_pod_stay_within_the_cards(
+    apps: list[dict[str, object]], inits: list[dict[str, object]], sidecars: list[bool], used: list[int]
+) -> None:
+    """Promise 1 for one pod: sidecars, init containers and apps together never exceed a card."""
+    marked = [
+        {**each, "restartPolicy": "Always"} if flag else each for each, flag in zip(inits, sidecars, strict=False)
+    ]
+    uses = {"A": Use(1, used[0], 0), "B": Use(1, used[1], 0)}
+    state = node(device("A", memory_mib=100, slots=3), device("B", memory_mib=100, slots=3), uses=uses)
+    outcome = evaluate(state, shape(pod(*apps, inits=tuple(marked))), REGISTRY)
+    if isinstance(outcome, Rejection):
+        return
+    for card, use in outcome.charge.items():
+        after = uses[card].plus(use)
+        assert (after.slots <= 3, after.memory_mib <= 100, after.core_percent <= 100) == (True, True, True)
+
+
 # --- MIG ---
 
 PROFILES = (
@@ -179,6 +211,14 @@ def test_one_request_takes_several_slices_of_one_card() -> None:
     )
 
 
+def test_one_request_may_take_a_slice_and_a_share() -> None:
+    low = MigProfile("3g.40gb", 40192, 42, 3, (MigPlacement(0, 4),))
+    state = node(device("M", mode="mig", memory_mib=81920, mig_profiles=(low,)), device("A", index=1, memory_mib=81920))
+    outcome = fit(state, pod(gpu(2, mem=30000)))
+    assert text(outcome) == "M,NVIDIA,40192,42:A,NVIDIA,30000,0:;"
+    assert [(each.device_index, each.gpu_uuid) for each in outcome.mig] == [(0, "M")]
+
+
 def test_a_whole_mig_card_is_its_largest_profile() -> None:
     whole = fit(mig(mig_profiles=(*PROFILES, SEVEN)), pod(gpu(cores=100)))
     assert text(whole) == "M,NVIDIA,81000,100:;"
@@ -210,7 +250,52 @@ def test_pods_may_exclude_mig_cards() -> None:
     assert refused(mig(), subject).text == "NodeInsufficientDevice"
 
 
+# --- several vendors (report B58) ---
+
+
+class Other(Nvidia):
+    """A second vendor with names of its own."""
+
+    word = "OTHER"
+    to_allocate_key = "example.com/to-allocate"
+    allocated_key = "example.com/allocated"
+
+    def request(self, container: Container) -> DeviceRequest | None:
+        asked = super().request(container)
+        assert not isinstance(asked, Refusal)
+        return None if asked is None else msgspec.structs.replace(asked, vendor=self.word)
+
+    def pick(self, state: NodeState, *args: object, **kwargs: object) -> CardPick | Rejection:
+        at = next(at for at, each in enumerate(state.devices) if each.vendor == self.word)
+        return CardPick(((at, share(state.devices[at].id, 7, 7)),))
+
+
+def test_b58_one_container_gets_a_card_of_each_vendor() -> None:
+    registry = (*REGISTRY, Other())
+    request = pod_request(pod({}, gpu(mem=5)), registry, Policies())
+    assert isinstance(request, PodRequest)
+    state = node(device("O", vendor="OTHER"), device("A"))
+    outcome = evaluate(state, request, registry)
+    assert isinstance(outcome, Fit)
+    assert encode_allocation(outcome.allocation, registry) == {
+        "hami.io/vgpu-devices-to-allocate": ";A,NVIDIA,5,0:;",
+        "hami.io/vgpu-devices-allocated": ";A,NVIDIA,5,0:;",
+        "example.com/to-allocate": ";O,NVIDIA,7,7:;",
+        "example.com/allocated": ";O,NVIDIA,7,7:;",
+    }
+    assert outcome.charge == {"A": Use(1, 5, 0), "O": Use(1, 7, 7)}
+    only = evaluate(state, request, REGISTRY)
+    assert isinstance(only, Rejection)
+    assert only.text == "Device type not found"
+
+
 # --- quota ---
+
+
+def test_the_quota_is_asked_about_the_slice_that_is_charged() -> None:
+    outcome = evaluate(mig(), shape(pod(gpu(mem=5000))), REGISTRY, lambda word, use: use.memory_mib <= 9000)
+    assert isinstance(outcome, Rejection)
+    assert outcome.text == "1/1 ResourceQuotaNotFit"
 
 
 def test_a_card_that_would_exceed_the_quota_is_refused() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hami.core.device_type import CardPick
-from hami.core.model import Device, DeviceRequest, NodeState, Policies, Use, Weights
+from hami.core.model import Device, DeviceRequest, MigPlacement, MigProfile, NodeState, Policies, Use, Weights
 from hami.core.reasons import Reason, Rejection
 from hami.vendors.nvidia.device import Nvidia
 from hami.vendors.nvidia.order import tried_order
@@ -192,7 +192,21 @@ def test_numa_bind_with_topology_looks_at_every_group(words: str) -> None:
     assert text(pick(state, request(4), *words.split(","), annotations=BIND)).endswith("NumaNotFit")
 
 
+def test_numa_bind_with_topology_keeps_the_first_of_equal_groups() -> None:
+    state = numa_node(0, 0, 1, 1)
+    assert ids(state, pick(state, request(2), "topology-aware", annotations=BIND)) == ["2@1", "3@1"]
+
+
 # --- topology ---
+
+
+def test_topology_counts_each_slice_of_a_mig_card_as_a_candidate() -> None:
+    profile = MigProfile("1g.10gb", 100, 14, 1, tuple(MigPlacement(start, 1) for start in range(7)))
+    state = node(device("M", mode="mig", slots=7, mig_profiles=(profile,)), device("G", index=1))
+    outcome = pick(state, request(2), "topology-aware")
+    assert ids(state, outcome) == ["M", "M"]
+    assert isinstance(outcome, CardPick)
+    assert [each.placement.start for each in outcome.slices if each] == [6, 5]
 
 
 def scored(count: int, scores: dict[tuple[int, int], int]) -> NodeState:

@@ -155,22 +155,22 @@ class _Walk:
     def _take(
         self, position: int, device: Device, use: Use, placed: tuple[MigPlacement, ...], taken: list[_Taken]
     ) -> _Taken | Reason:
+        """Checks 5 to 13. The quota is asked about what will be charged: a slice's own memory and cores."""
         cores = min(self._request.core_percent, _FULL_CORES)
         memory_mib = self._request.memory_mib or device.memory_mib * self._request.memory_percent // 100
-        share = DeviceShare(device.id, WORD, memory_mib, cores)
+        share, mig_slice = DeviceShare(device.id, WORD, memory_mib, cores), None
+        if device.mode == MODE_MIG:
+            found = choose_slice(device, memory_mib, placed, percent=not self._request.memory_mib)
+            if found is not None:
+                profile, mig_slice = found
+                share = DeviceShare(device.id, WORD, profile.memory_mib, profile.core_percent)
         reason = self._refused_identity(device, use)
         if reason is None and self._quota is not None and not self._quota([*(each.share for each in taken), share]):
             reason = Reason.RESOURCE_QUOTA_NOT_FIT
         reason = reason or refused_amount(device, use, memory_mib, cores)
-        if reason is not None:
-            return reason
-        if device.mode != MODE_MIG:
-            return _Taken(position, share, None)
-        found = choose_slice(device, memory_mib, placed, percent=not self._request.memory_mib)
-        if found is None:
-            return Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
-        profile, mig_slice = found
-        return _Taken(position, DeviceShare(device.id, WORD, profile.memory_mib, profile.core_percent), mig_slice)
+        if reason is None and device.mode == MODE_MIG and mig_slice is None:
+            reason = Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
+        return reason or _Taken(position, share, mig_slice)
 
     def _refused_identity(self, device: Device, use: Use) -> Reason | None:
         """Checks 5 to 7."""

@@ -96,7 +96,7 @@ def _device_list(shares: ContainerShares, context: EditContext) -> ContainerEdit
     if DeviceListStrategy.VOLUME_MOUNTS in strategies:
         envs.append((names.ENV_VISIBLE_DEVICES, _VOLUME_LIST_DIR))
         mounts = tuple(Mount(f"{_VOLUME_LIST_DIR}/{each}", "/dev/null", read_only=False) for each in ids)
-    elif DeviceListStrategy.ENVVAR in strategies:
+    else:
         envs.append((names.ENV_VISIBLE_DEVICES, ",".join(ids)))
     return msgspec.structs.replace(
         cdi,
