@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hami.core.errors import ConflictError, InvalidError
 from hami.core.objects import Node, Pod, node_decoder, pod_decoder
 from hami.kube import patches, paths
 from hami.kube.client import MERGE_PATCH, ApiClient
@@ -52,11 +53,17 @@ class KubeWriter:
         resource_version: str = "",
         labels: Mapping[str, str | None] | None = None,
     ) -> Pod:
-        """Merge patch with preconditions, labels in the same write."""
+        """Merge patch with preconditions, labels in the same write. Another pod of that name is a ConflictError."""
         body = patches.metadata_patch(
             annotations=annotations, labels=labels, uid=uid, resource_version=resource_version
         )
-        answer = await self._patch(paths.pod(namespace, name), body, repeatable=not resource_version)
+        try:
+            answer = await self._patch(paths.pod(namespace, name), body, repeatable=not resource_version)
+        except InvalidError as error:
+            # kube-apiserver 1.34 calls a patch of another uid invalid ("metadata.uid: ... field is immutable").
+            if uid and "metadata.uid" in error.message:
+                raise ConflictError(409, "Conflict", error.message) from error
+            raise
         return pod_decoder.decode(answer)
 
     async def bind(

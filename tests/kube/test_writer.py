@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from aiohttp import web
 
-from hami.core.errors import ConflictError, NotFoundError
+from hami.core.errors import ConflictError, InvalidError, NotFoundError
 from hami.kube import paths
+from hami.kube.access import Access
 from hami.kube.client import ApiClient
 from hami.kube.writer import KubeWriter
 from hami.placement.ports import ClusterWriter
 from hami.sim.apiserver import ApiServer
+from hami.sim.apiserver.faults import Fault
+from tests.kube.canned import serving
 from tests.kube.objects import make_node, make_pod
 
 
@@ -48,6 +51,18 @@ async def test_pod_patch_checks_uid_and_sets_labels(client: ApiClient) -> None:
     assert patched.labels == {"hami.io/vgpu-node": "n1"}
 
 
+async def test_kube_apiservers_word_for_another_uid_is_a_conflict_too() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        message = 'Pod "p1" is invalid: metadata.uid: Invalid value: "another": field is immutable'
+        return web.json_response({"kind": "Status", "message": message, "reason": "Invalid", "code": 422}, status=422)
+
+    async with serving(handler) as address, ApiClient(Access(address)) as client:
+        with pytest.raises(ConflictError, match="immutable"):
+            await KubeWriter(client).patch_pod_annotations("default", "p1", {"a": "1"}, uid="another")
+        with pytest.raises(InvalidError):
+            await KubeWriter(client).patch_pod_annotations("default", "p1", {"a": "1"}, uid="")
+
+
 async def test_binding_carries_annotations_onto_the_pod(client: ApiClient) -> None:
     await make_node(client, "n1")
     pod = await make_pod(client, "p1")
@@ -79,8 +94,6 @@ async def test_missing_objects_are_not_found(client: ApiClient) -> None:
 
 
 async def test_a_lost_answer_of_a_plain_annotation_patch_is_repeated(api: ApiServer, client: ApiClient) -> None:
-    from hami.sim.apiserver.faults import Fault
-
     await make_node(client, "n1")
     api.faults.add(Fault("lost-answer", verb="patch", times=1))
     patched = await KubeWriter(client).patch_node_annotations("n1", {"a": "1"})
@@ -90,4 +103,3 @@ async def test_a_lost_answer_of_a_plain_annotation_patch_is_repeated(api: ApiSer
 
 def test_names_are_quoted_in_paths() -> None:
     assert paths.pod("a/b", "c?d") == "/api/v1/namespaces/a%2Fb/pods/c%3Fd"
-    assert msgspec.json.decode(b"{}") == {}
