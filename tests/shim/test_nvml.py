@@ -129,8 +129,8 @@ def test_vgpu_info(box: Container, held: int) -> None:
     assert done.returncode == 0, done.stderr
     assert box.machine.cards[0].uuid in done.stdout
     assert str(held) in done.stdout
-    assert "300" in done.stdout
-    assert "1000" in done.stdout
+    assert str(300 * MIB) in done.stdout
+    assert str(1000 * MIB) in done.stdout
 
 
 def test_vgpu_info_without_a_region(box: Container) -> None:

@@ -13,6 +13,7 @@ ONE_PROCESS = (
     "no_context",
     "address_reuse",
     "many_blocks",
+    "threads_start_together",
     "async_churn",
     "managed_is_managed",
     "process_untouched",

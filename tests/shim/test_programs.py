@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, used_values
+from tests.shim.harness import MIB, card, used_values
 
 DEVICE = (
     "test_alloc",
@@ -110,3 +110,15 @@ def test_the_card_can_be_full_before_the_share_is(container: ContainerFactory) -
         assert used_values(done)["after"] == 12000 * MIB - 4384 * MIB  # free is the smaller of share and card
     finally:
         holder.communicate("")
+
+
+def test_oversubscription_spills_into_host_memory(container: ContainerFactory) -> None:
+    """A share larger than the card works only where the plugin said so (HAMi#705, #1128, HAMi-core#69)."""
+    small = [card(0, memory_mib=1000)]
+    over = container(limit_mib=2000, cards=small, CUDA_OVERSUBSCRIBE="true")
+    done = over.run("test_alloc", 1500)
+    assert done.returncode == 0
+    assert used_values(done)["held"] == 1500 * MIB
+    assert f"total={2000 * MIB}" in done.stdout
+    assert over.run("test_alloc", 2100).returncode == 2
+    assert container(limit_mib=2000, cards=small).run("test_alloc", 1500).returncode == 2

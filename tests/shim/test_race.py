@@ -11,11 +11,11 @@ import pytest
 from tests.shim.conftest import ContainerFactory
 from tests.shim.harness import json_lines, kill
 
-ROUNDS = int(os.environ.get("HAMI_SOAK", "1")) * 200
+ROUNDS = int(os.environ.get("HAMI_SOAK", "1")) * 1000
 EXACT = {"over": 0, "under": 0, "left": 0, "errors": 0, "failed": 0}
 
 
-@pytest.mark.parametrize("processes", [2, 3, 8, 16])
+@pytest.mark.parametrize("processes", [2, 3, 8, 16, 64])
 def test_race_at_the_limit(container: ContainerFactory, processes: int) -> None:
     box = container(limit_mib=128)
     (result,) = json_lines(box.run("racer", processes, ROUNDS, 4 * 1024, 32, timeout_s=200))

@@ -5,6 +5,8 @@
 
 struct CUarray_st {
     size_t bytes;
+    size_t shape_bytes;
+    unsigned int flags;
     CUcontext context;
     int machine;
     struct CUarray_st *next;
@@ -47,6 +49,8 @@ static CUresult array_new(CUarray array, size_t bytes, unsigned int flags) {
     }
     bool empty = (flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0;
     array->bytes = empty ? 0 : fake_round_up(bytes, FAKE_GRANULE);
+    array->shape_bytes = bytes;
+    array->flags = flags;
     array->context = context;
     array->machine = context->machine;
     if (!fake_take(context->machine, array->bytes)) {
@@ -162,9 +166,14 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
     return array_drop(&array->array);
 }
 
+/* As the reference says: only arrays whose memory is mapped later can be asked. */
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray array, CUdevice dev) {
     (void)dev;
-    *out = (CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = array->bytes, .alignment = FAKE_GRANULE};
+    if ((array->flags & CUDA_ARRAY3D_DEFERRED_MAPPING) == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *out = (CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = fake_round_up(array->shape_bytes, FAKE_GRANULE),
+                                            .alignment = FAKE_GRANULE};
     return fake_ready();
 }
 

@@ -71,7 +71,7 @@ static void enter_table(struct fake_block *block) {
 static CUresult block_new(CUdeviceptr *at, const struct fake_block *like, bool low) {
     struct fake_block *block = malloc(sizeof *block);
     *block = *like;
-    if (like->kind == FAKE_MANAGED) {
+    if (like->kind == FAKE_MANAGED || like->kind == FAKE_SPILLED) {
         void *memory =
             mmap(NULL, block->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         block->at = (CUdeviceptr)(uintptr_t)memory;
@@ -101,7 +101,10 @@ static CUresult charged_block(CUdeviceptr *at, size_t bytes, enum fake_kind kind
         }
         like.context = NULL;
     } else if (!fake_take(like.machine, bytes)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        if (kind != FAKE_MANAGED) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        like.kind = FAKE_SPILLED;
     }
     return block_new(at, &like, low);
 }
@@ -148,7 +151,7 @@ bool fake_block_find(CUdeviceptr at, struct fake_block *copy) {
 }
 
 void fake_block_drop(struct fake_block *block) {
-    if (block->kind == FAKE_MANAGED) {
+    if (block->kind == FAKE_MANAGED || block->kind == FAKE_SPILLED) {
         munmap((void *)(uintptr_t)block->at, block->bytes);
     } else if (block->span != 0) {
         fake_address_back(block->at, block->span);

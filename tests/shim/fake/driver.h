@@ -20,6 +20,7 @@ struct CUctx_st {
 enum fake_kind {
     FAKE_PLAIN,    /* cuMemAlloc, pitch: bytes taken on the card */
     FAKE_MANAGED,  /* the same, and the address can be written by the host */
+    FAKE_SPILLED,  /* managed memory that the card had no room for: it lies in host memory */
     FAKE_POOLED,   /* the pool took the bytes */
     FAKE_BORROWED, /* IPC, external or graph memory: somebody else took the bytes */
     FAKE_HOST      /* pinned host memory */

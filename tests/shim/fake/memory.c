@@ -132,7 +132,7 @@ CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (attribute == 8) {
-        *(unsigned int *)data = block.kind == FAKE_MANAGED;
+        *(unsigned int *)data = block.kind == FAKE_MANAGED || block.kind == FAKE_SPILLED;
         return CUDA_SUCCESS;
     }
     *(int *)data = attribute == 2 ? 2 : block.context != NULL ? block.context->device : 0;

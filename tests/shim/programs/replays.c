@@ -162,11 +162,11 @@ static void caching_allocator(void) {
 }
 
 static const struct scenario scenarios[] = {
-    {"expandable_segments", expandable_segments}, {"nccl_buffers", nccl_buffers},
-    {"graph_capture", graph_capture},             {"pinned_offload", pinned_offload},
+    {"expandable_segments", expandable_segments},
+    {"nccl_buffers", nccl_buffers},
+    {"graph_capture", graph_capture},
+    {"pinned_offload", pinned_offload},
     {"caching_allocator", caching_allocator},
 };
 
-int main(int argc, char **argv) {
-    return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], argc, argv);
-}
+int main(int argc, char **argv) { return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], argc, argv); }

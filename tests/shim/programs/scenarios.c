@@ -86,6 +86,33 @@ static void address_reuse(void) {
     EXPECT(fakeCardUsedByMe(0) == 0);
 }
 
+static pthread_barrier_t together;
+
+static void *first_use(void *argument) {
+    CUcontext context;
+    CUdeviceptr pointer;
+    pthread_barrier_wait(&together);
+    CHECK(cuInit(0));
+    CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+    CHECK(cuCtxSetCurrent(context));
+    CHECK(cuMemAlloc_v2(&pointer, 2 * MIB));
+    return argument;
+}
+
+/* Eight threads make the process's first calls at the same moment. */
+static void threads_start_together(void) {
+    pthread_t threads[THREADS];
+    pthread_barrier_init(&together, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_create(&threads[i], NULL, first_use, NULL);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    begin();
+    EXPECT(used() == THREADS * 2 * MIB);
+}
+
 static void many_blocks(void) {
     enum { COUNT = 20000 };
     static CUdeviceptr pointers[COUNT];
@@ -235,6 +262,7 @@ static const struct scenario scenarios[] = {
     {"no_context", no_context},
     {"address_reuse", address_reuse},
     {"many_blocks", many_blocks},
+    {"threads_start_together", threads_start_together},
     {"async_churn", async_churn},
     {"driver_fails", driver_fails},
     {"primary_references", primary_references},
