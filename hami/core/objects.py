@@ -87,6 +87,7 @@ class PodCondition(_View, frozen=True, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str | None = None
+    message: str | None = None
     last_transition_time: str | None = None
     last_probe_time: str | None = None
 

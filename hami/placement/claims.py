@@ -17,7 +17,7 @@ from hami.core.device_type import Registry
 from hami.core.errors import DecodeError
 from hami.core.fit import Fit
 from hami.core.model import Charge, MigPlacement, Use
-from hami.core.objects import Pod, PodCondition
+from hami.core.objects import Pod
 
 BACKSTOP_S: Final = 1200.0
 """A reservation ends by fact; only one that no fact ever ends is dropped after this time (design 3)."""
@@ -108,20 +108,25 @@ def flat_slices(mig: Iterable[MigAllocation], charge: Charge) -> tuple[tuple[str
 
 
 def unscheduled_condition(pod: Pod) -> tuple[str, ...]:
-    """The PodScheduled=False condition as comparable texts; empty if the pod has none."""
-    found = _pod_scheduled_false(pod)
-    if found is None:
-        return ()
-    return (found.reason or "", found.last_transition_time or "", found.last_probe_time or "")
+    """The PodScheduled=False condition as comparable texts, the time of its transition first; empty if none."""
+    for each in pod.status.conditions or ():
+        if each.type == "PodScheduled" and each.status == "False":
+            return (each.last_transition_time or "", each.reason or "", each.message or "", each.last_probe_time or "")
+    return ()
 
 
 def newer_unscheduled(pod: Pod, known: tuple[str, ...], since_unix_s: float) -> bool:
-    """Whether kube-scheduler gave the pod up after `since_unix_s` (stamps have whole seconds)."""
+    """Whether kube-scheduler gave the pod up after `since_unix_s`, when its condition was `known`.
+
+    Stamps have whole seconds, and a second failure in a row keeps the stamp of the first: then the text tells.
+    """
     condition = unscheduled_condition(pod)
     if not condition or condition == known:
         return False
+    if known and condition[0] == known[0]:
+        return True
     try:
-        stamp = datetime.datetime.fromisoformat(condition[1])
+        stamp = datetime.datetime.fromisoformat(condition[0])
     except ValueError:
         return False
     return stamp.timestamp() >= int(since_unix_s)
@@ -131,10 +136,3 @@ def annotated_at(pod: Pod, fallback: float) -> float:
     """Unix seconds of `hami.io/vgpu-time`; `fallback` if it is missing or unreadable."""
     text = pod.annotations.get(keys.VGPU_TIME, "")
     return float(text) if text.isdecimal() and len(text) <= 12 else fallback
-
-
-def _pod_scheduled_false(pod: Pod) -> PodCondition | None:
-    for condition in pod.status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return condition
-    return None

@@ -103,15 +103,19 @@ class Inventory:
         }
         return {name: problem for name, problem in problems.items() if problem}
 
-    def apply(self, node: Node, now_s: float, now_unix_s: float) -> bool:
-        """Takes a node as the API server has it. An older version than the known one of the same node is ignored."""
+    def apply(self, node: Node, now_s: float, now_unix_s: float, *, listed: bool = False) -> bool:
+        """Takes a node as the API server has it.
+
+        A watch event with an older version than the known one is ignored; a list (`listed`) is always believed, so that
+        a restored etcd does no harm.
+        """
         record = self._nodes.get(node.name)
         if record is not None and record.uid != node.metadata.uid:
             record = None
         fresh = record is None
         if record is None:
             record = self._nodes[node.name] = NodeRecord(node.name, node.metadata.uid)
-        elif is_older(node.metadata.resource_version, record.resource_version):
+        elif not listed and is_older(node.metadata.resource_version, record.resource_version):
             return False
         record.resource_version = node.metadata.resource_version
         record.lock = node.annotations.get(keys.NODE_LOCK, "")

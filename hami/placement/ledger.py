@@ -274,8 +274,10 @@ class Ledger:
 
     def _apply_reserved(self, pod: Pod, claim: Claim, now_s: float, now_unix_s: float) -> None:
         claim.seen = True
-        if not is_older(pod.metadata.resource_version, claim.resource_version):
-            claim.resource_version = pod.metadata.resource_version
+        version = pod.metadata.resource_version
+        if is_older(version, claim.resource_version):
+            return
+        claim.resource_version = version
         if claim.pinned:
             return
         if newer_unscheduled(pod, claim.unscheduled, claim.since_unix_s):

@@ -111,9 +111,10 @@ class World:
 
     # Feeding
 
-    def on_node(self, node: Node) -> None:
-        """A node was added or changed."""
-        if self.inventory.apply(node, self.clock.monotonic_s(), self.clock.unix_s()) or node.name not in self._views:
+    def on_node(self, node: Node, *, listed: bool = False) -> None:
+        """A node was added or changed, or is part of a complete list."""
+        changed = self.inventory.apply(node, self.clock.monotonic_s(), self.clock.unix_s(), listed=listed)
+        if changed or node.name not in self._views:
             self._dirty[node.name] = None
         self.signals.fire(f"node/{node.name}")
 
@@ -137,7 +138,7 @@ class World:
         """Takes a complete list of nodes, in slices."""
         slicer = Slicer(self.clock)
         for node in nodes:
-            self.on_node(node)
+            self.on_node(node, listed=True)
             await slicer.give_way()
         listed = {node.name for node in nodes}
         for name in self.inventory.names():

@@ -156,8 +156,10 @@ def init_ended(pod: Pod, exit_code: int = 0) -> Pod:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, init_container_statuses=statuses))
 
 
-def unscheduled(pod: Pod, at: str, version: int = 2) -> Pod:
-    condition = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", last_transition_time=at)
+def unscheduled(pod: Pod, at: str, version: int = 2, message: str = "0/2 nodes are available") -> Pod:
+    condition = PodCondition(
+        type="PodScheduled", status="False", reason="Unschedulable", message=message, last_transition_time=at
+    )
     return msgspec.structs.replace(
         pod,
         status=msgspec.structs.replace(pod.status, conditions=(condition,)),

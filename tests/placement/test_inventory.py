@@ -216,3 +216,12 @@ async def test_B44_relist_of_nodes_drops_the_missing() -> None:
     assert world.columns.place("a") is None
     await world.nodes_replaced([make_node("a"), make_node("b")])
     assert world.columns.place("a") is not None
+
+
+async def test_list_is_believed_even_with_older_versions() -> None:
+    world = make_world()
+    world.on_node(make_node("a", 2, version=5000))
+    await world.nodes_replaced([make_node("a", 1, version=10)])
+    view = world.view("a")
+    assert view is not None
+    assert len(view.state.devices) == 1

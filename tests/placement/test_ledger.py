@@ -219,6 +219,16 @@ def test_reservation_outlives_what_is_no_end(world: World, clock: FakeClock) -> 
     assert claim.resource_version == "8"
 
 
+def test_second_failure_in_a_row_ends_the_reservation_by_its_text(world: World, clock: FakeClock) -> None:
+    clock.advance(10)
+    pod = unscheduled(make_pod("p"), time_at(5), version=5)
+    reserve(world, pod)
+    world.on_pod(unscheduled(make_pod("p"), time_at(5), version=4, message="late event of an earlier attempt"))
+    assert used(world)
+    world.on_pod(unscheduled(make_pod("p"), time_at(5), version=9, message="volume cannot be bound"))
+    assert used(world) == {}
+
+
 def test_reservation_younger_than_the_list_survives_it(world: World) -> None:
     reserve(world, make_pod("p"))
     relist(world)
