@@ -89,15 +89,17 @@ def uses_by_card(shares: ContainerShares, use_of: Callable[[DeviceShare], Use]) 
 def effective_use(uses: Sequence[Charge], kinds: Sequence[ContainerKind], *, init_finished: bool = False) -> Charge:
     """The max rule over containers in annotation order; see `charge`."""
     known = len(uses) >= len(kinds)
-    of_kind: dict[ContainerKind, list[Charge]] = {kind: [] for kind in ContainerKind}
+    apps: list[Charge] = []
+    inits: list[Charge] = []
+    sidecars: list[Charge] = []
     for position, use in enumerate(uses):
-        of_kind[kinds[position] if known and position < len(kinds) else ContainerKind.APP].append(use)
-    effective = _by_card(chain.from_iterable(use.items() for use in of_kind[ContainerKind.APP]))
-    if not init_finished:
-        for init in of_kind[ContainerKind.INIT]:
-            for card, peak in init.items():
-                effective[card] = _larger(effective.get(card, NO_USE), peak)
-    return _by_card(chain(effective.items(), *(use.items() for use in of_kind[ContainerKind.SIDECAR])))
+        kind = kinds[position] if known and position < len(kinds) else ContainerKind.APP
+        (apps if kind is ContainerKind.APP else inits if kind is ContainerKind.INIT else sidecars).append(use)
+    effective = _by_card(chain.from_iterable(use.items() for use in apps))
+    for init in () if init_finished else inits:
+        for card, peak in init.items():
+            effective[card] = _larger(effective.get(card, NO_USE), peak)
+    return _by_card(chain(effective.items(), *(use.items() for use in sidecars))) if sidecars else effective
 
 
 def _inits(pod: Pod) -> tuple[Container, ...]:
@@ -115,7 +117,7 @@ def _plain_use(share: DeviceShare) -> Use:
 def _by_card(uses: Iterable[tuple[str, Use]]) -> Charge:
     total: Charge = {}
     for card, use in uses:
-        total[card] = total.get(card, NO_USE).plus(use)
+        total[card] = total[card].plus(use) if card in total else use
     return total
 
 

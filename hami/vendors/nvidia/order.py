@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from hami.core.model import DeviceRequest, NodeState, Policies
@@ -15,14 +16,14 @@ from hami.core.policies import BINPACK, MUTEX, NUMA, SPREAD
 from hami.core.score import device_score
 
 
-class _Key(enum.Enum):
-    """What is compared, in words of the card tried first."""
+class _Key(enum.IntEnum):
+    """What is compared, in words of the card tried first: a position in the tuple that `_sort_key` makes."""
 
-    FULLEST = enum.auto()
-    EMPTIEST = enum.auto()
-    HIGHEST_NUMA = enum.auto()
-    LOWEST_NUMA = enum.auto()
-    FEWEST_TASKS = enum.auto()
+    FULLEST = 0
+    EMPTIEST = 1
+    HIGHEST_NUMA = 2
+    LOWEST_NUMA = 3
+    FEWEST_TASKS = 4
 
 
 _CHAIN_KEYS: Final = {BINPACK: _Key.FULLEST, SPREAD: _Key.EMPTIEST, NUMA: _Key.HIGHEST_NUMA}
@@ -32,11 +33,12 @@ def tried_order(
     state: NodeState, positions: Iterable[int], request: DeviceRequest, policies: Policies, *, numa_bind: bool
 ) -> list[int]:
     """`positions` of cards in `state.devices`, first tried first. With `numa_bind` cards of one NUMA node adjoin."""
-    keys = _keys(policies.device, numa_bind=numa_bind)
+    keys = _keys(policies.device, numa_bind)
     return sorted(positions, key=lambda position: _sort_key(state, position, request, policies, keys))
 
 
-def _keys(words: tuple[str, ...], *, numa_bind: bool) -> tuple[_Key, ...]:
+@lru_cache(maxsize=256)
+def _keys(words: tuple[str, ...], numa_bind: bool) -> tuple[int, ...]:
     if len(words) != 1 or words[0] == NUMA:
         return _chain_keys(words, numa_bind=numa_bind)
     word = words[0]
@@ -48,22 +50,15 @@ def _keys(words: tuple[str, ...], *, numa_bind: bool) -> tuple[_Key, ...]:
     return (_Key.HIGHEST_NUMA, _Key.EMPTIEST) if numa_bind else (_Key.EMPTIEST, _Key.HIGHEST_NUMA)
 
 
-def _chain_keys(words: tuple[str, ...], *, numa_bind: bool) -> tuple[_Key, ...]:
+def _chain_keys(words: tuple[str, ...], *, numa_bind: bool) -> tuple[int, ...]:
     keys = tuple(_CHAIN_KEYS[word] for word in words if word in _CHAIN_KEYS) or (_Key.EMPTIEST,)
     return (_Key.HIGHEST_NUMA, *keys) if numa_bind else keys
 
 
 def _sort_key(
-    state: NodeState, position: int, request: DeviceRequest, policies: Policies, keys: tuple[_Key, ...]
+    state: NodeState, position: int, request: DeviceRequest, policies: Policies, keys: tuple[int, ...]
 ) -> tuple[float, ...]:
     device, use = state.devices[position], state.uses[position]
-    values: dict[_Key, float] = {
-        _Key.LOWEST_NUMA: device.numa,
-        _Key.HIGHEST_NUMA: -device.numa,
-        _Key.FEWEST_TASKS: use.slots,
-    }
-    if _Key.FULLEST in keys or _Key.EMPTIEST in keys:
-        score = device_score(device, use, policies.weights, request)
-        values[_Key.EMPTIEST] = score
-        values[_Key.FULLEST] = -score
-    return (*(values[key] for key in keys), device.index, position)
+    score, numa = device_score(device, use, policies.weights, request), device.numa
+    values = (-score, score, -numa, numa, use.slots)
+    return (*[values[key] for key in keys], device.index, position)
