@@ -6,6 +6,7 @@ rejects; the evaluator decides. The score vector holds `core.score.node_score` o
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -197,10 +198,9 @@ class Columns:
 
     def mask_of(self, names: list[str]) -> BoolArray:
         """Mask of the places of these nodes; unknown names are left out."""
-        mask = np.zeros(self._capacity, np.bool_)
-        places = [place for place in map(self._place_of.get, names) if place is not None]
-        mask[places] = True
-        return mask
+        mask = np.zeros(self._capacity + 1, np.bool_)
+        mask[np.fromiter(map(self._place_of.get, names, repeat(-1)), np.int64, len(names))] = True
+        return mask[:-1]
 
     @property
     def ranks(self) -> NDArray[np.int64]:

@@ -16,15 +16,14 @@ _decoder = msgspec.json.Decoder(list[str])
 class NodeNames:
     """A JSON list of node names that is decoded only when somebody needs the whole list."""
 
-    __slots__ = ("_list", "_raw", "_set")
+    __slots__ = ("_list", "_probe", "_raw", "_set")
 
     def __init__(self, raw: bytes) -> None:
-        """`raw` is a JSON list of strings. Raises msgspec.DecodeError for anything else, now or when first read."""
+        """`raw` is a JSON list of strings; whatever is asked of anything else raises msgspec.DecodeError."""
         self._raw = raw
+        self._probe = b"\\" not in raw and raw.lstrip().startswith(b"[")
         self._list: list[str] | None = None
         self._set: frozenset[str] | None = None
-        if b"\\" in raw:
-            self._set = frozenset(self.list())
 
     @classmethod
     def of(cls, names: Iterable[str]) -> NodeNames:
@@ -32,12 +31,14 @@ class NodeNames:
 
     @property
     def count(self) -> int:
-        return len(self._list) if self._list is not None else self._raw.count(b'"') // 2
+        return self._raw.count(b'"') // 2 if self._probe and self._list is None else len(self.list())
 
     def contains(self, name: str) -> bool:
-        if self._set is not None:
-            return name in self._set
-        return b'"%b"' % name.encode() in self._raw
+        if self._probe:
+            return b'"%b"' % name.encode() in self._raw
+        if self._set is None:
+            self._set = frozenset(self.list())
+        return name in self._set
 
     def list(self) -> list[str]:
         if self._list is None:

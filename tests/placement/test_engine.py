@@ -55,6 +55,8 @@ def test_raw_names() -> None:
     assert raw.list() == ["n1", "n10", "n2"]
     assert NodeNames(b"[]").count == 0
     assert NodeNames(b'["\\u006e1"]').contains("n1")
+    with pytest.raises(msgspec.DecodeError):
+        NodeNames(b'{"n1":1}').contains("n1")
 
 
 def test_pod_without_devices_passes_through(engine: Engine, world: World) -> None:
