@@ -10,6 +10,7 @@ import msgspec
 
 from hami.core.objects import ObjectMeta
 from hami.kube.client import ApiClient
+from hami.kube.ratelimit import Lane
 
 PAGE_SIZE: Final = 200
 """Objects per page: one page is decoded in about a millisecond (design 6)."""
@@ -54,6 +55,7 @@ async def pages(
     params: Mapping[str, str] | None = None,
     *,
     page_size: int = PAGE_SIZE,
+    lane: Lane = Lane.DEFAULT,
 ) -> AsyncIterator[Page[T]]:
     """Pages of a consistent read (no resourceVersion, so the server does honour `limit`).
 
@@ -61,7 +63,7 @@ async def pages(
     """
     query = {**(params or {}), "limit": str(page_size)}
     while True:
-        listed = _list_decoder.decode(await client.request("GET", path, params=query))
+        listed = _list_decoder.decode(await client.request("GET", path, params=query, lane=lane))
         objects, problems = decode_items(listed.items or (), decoder)
         yield Page(objects, problems, listed.metadata.resource_version)
         if not listed.metadata.continue_token:

@@ -32,7 +32,7 @@ class KubeWriter:
         """Consistent read of the pods with spec.nodeName = `node`."""
         found: list[Pod] = []
         query = {"fieldSelector": f"spec.nodeName={node}"}
-        async for page in pages(self._client, paths.PODS, pod_decoder, query):
+        async for page in pages(self._client, paths.PODS, pod_decoder, query, lane=self._lane):
             found.extend(page.objects)
         return found
 

@@ -1,0 +1,129 @@
+"""The real probe, through the real pynvml, over a stand-in libnvidia-ml.so.1 in C (tests/shim/fake)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.shim.harness import build_fakes, compiler
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
+
+SCRIPT = """
+import asyncio, json, sys
+from pathlib import Path
+import msgspec
+from hami.core.errors import NvmlError
+from hami.nvml.real import RealProbe
+
+async def main():
+    probe = RealProbe(0.5, driver_root=Path(sys.argv[1]))
+    found = {}
+    asked = {"cards": probe.cards, "pairs": probe.pairs, "lost": probe.lost, "processes": probe.processes,
+             "events": lambda: probe.events(0.05)}
+    for name, ask in asked.items():
+        try:
+            found[name] = await ask()
+        except NvmlError as error:
+            found[name] = str(error)
+    await probe.close()
+    print(msgspec.json.encode(found).decode())
+
+asyncio.run(main())
+"""
+
+
+def probed(folder: Path, cards: str, **environment: str) -> dict[str, Any]:
+    """What the probe says in a process of its own, whose driver lies under a driver root."""
+    library = folder / "root/usr/lib64/libnvidia-ml.so.1"
+    library.parent.mkdir(parents=True)
+    library.symlink_to(build_fakes() / "driver/12.4/libnvidia-ml.so.1")
+    config = folder / "cards.conf"
+    config.write_text(cards)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder / "root")],
+        env={"FAKE_GPU_CONFIG": str(config), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_cards_are_read_through_pynvml(tmp_path: Path) -> None:
+    found = probed(
+        tmp_path,
+        "driver 570.1\n"
+        "card uuid=GPU-a memory_mib=16384 name=NVIDIA_A100-PCIE-40GB pci=00000000:3B:00.0 minor=4\n"
+        "card uuid=GPU-b memory_mib=15360 name=Tesla_T4 pci=00000000:5E:00.0 minor=5\n",
+    )
+    cards = found["cards"]["cards"]
+    assert found["cards"]["driver_version"] == "570.1"
+    assert [(card["uuid"], card["index"], card["minor"], card["memory_bytes"]) for card in cards] == [
+        ("GPU-a", 0, 4, 16384 << 20),
+        ("GPU-b", 1, 5, 15360 << 20),
+    ]
+    assert [card["name"].replace("_", " ") for card in cards] == ["NVIDIA A100-PCIE-40GB", "Tesla T4"]
+    assert cards[0]["pci_bus_id"] == "00000000:3B:00.0"
+    assert (cards[0]["mig_enabled"], cards[0]["mig_profiles"]) == (False, [])
+    assert [(pair["first"], pair["second"], pair["links_forward"]) for pair in found["pairs"]] == [
+        ("GPU-a", "GPU-b", 0)
+    ]
+    assert found["lost"] == {}
+    assert found["processes"] == []
+
+
+def test_quiet_cards_have_no_events_and_a_driver_without_them_says_so(tmp_path: Path) -> None:
+    found = probed(tmp_path, "card uuid=GPU-a memory_mib=16384 minor=0\n")
+    assert found["events"] == [] or "event registration" in found["events"]
+    assert found["cards"]["cards"][0]["uuid"] == "GPU-a"
+
+
+FOUR = "".join(f"card uuid=GPU-{index} memory_mib=16384 minor={index}\n" for index in range(4))
+UNKNOWN = 999
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo"])
+def test_one_bad_card_does_not_hide_the_others(tmp_path: Path, function: str) -> None:
+    """The third call of each function fails: that of card 2 (report B85)."""
+    found = probed(tmp_path, FOUR, FAKE_GPU_FAIL=f"{function}:3:{UNKNOWN}")
+    assert [card["uuid"] for card in found["cards"]["cards"]] == ["GPU-0", "GPU-1", "GPU-3"]
+    assert found["cards"]["problems"][0].startswith("card 2: ")
+
+
+def test_a_lost_card_is_named(tmp_path: Path) -> None:
+    """Code 15 is NVML_ERROR_GPU_IS_LOST; the memory query of every card fails the second time it is asked."""
+    found = probed(tmp_path, FOUR, FAKE_GPU_FAIL="nvmlDeviceGetMemoryInfo:6:15")
+    assert len(found["cards"]["cards"]) == 4
+    assert found["lost"] == {"GPU-1": "GPU is lost"}
+
+
+def test_a_card_without_a_memory_query_has_no_memory(tmp_path: Path) -> None:
+    found = probed(tmp_path, "card uuid=GPU-a memory_mib=16384 memory_query=unsupported minor=0\n")
+    assert found["cards"]["cards"][0]["memory_bytes"] is None
+    assert found["lost"] == {}
+
+
+def test_mig_mode_is_read(tmp_path: Path) -> None:
+    cards = "card uuid=GPU-a memory_mib=16384 mig=on minor=0\ncard uuid=GPU-b memory_mib=16384 mig=off minor=1\n"
+    assert [card["mig_enabled"] for card in probed(tmp_path, cards)["cards"]["cards"]] == [True, False]
+
+
+def test_a_driver_that_hangs_costs_the_time_limit(tmp_path: Path) -> None:
+    found = probed(tmp_path, FOUR, FAKE_GPU_DELAY_US="nvmlDeviceGetMemoryInfo:30000000:0")
+    assert found["cards"] == "cards: no answer of the driver within 0.5 s"
+    assert found["lost"] == "liveness: no answer of the driver within 0.5 s"
+
+
+def test_a_driver_that_does_not_load_is_said(tmp_path: Path) -> None:
+    """Code 9 is NVML_ERROR_DRIVER_NOT_LOADED."""
+    found = probed(tmp_path, FOUR, FAKE_GPU_FAIL="nvmlInitWithFlags:0:9,nvmlInit_v2:0:9")
+    assert found["cards"] == "cards: Driver Not Loaded"
