@@ -1,0 +1,43 @@
+"""Small readers and writers that the annotation forms share."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from hami.core.errors import DecodeError
+from hami.core.model import INT32_MAX
+
+_DIGITS: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+_ID: Final = re.compile(r"[^\s,:;]+")
+_BOOLS: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+_GO_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def parse_bool(text: str) -> bool | None:
+    """A boolean as upstream's language reads it (`1,t,T,true,TRUE,True` and their opposites); None for other texts."""
+    return _BOOLS.get(text)
+
+
+def whole_number(text: str, field: str, subject: str) -> int:
+    """A number from 0 to int32. Raises DecodeError with the field and its text."""
+    if _DIGITS.fullmatch(text) is None or int(text) > INT32_MAX:
+        raise DecodeError(subject, f"{field} '{text}' is not a whole number between 0 and {INT32_MAX}")
+    return int(text)
+
+
+def checked_id(text: str, field: str, subject: str) -> str:
+    """An id that cannot break an allocation list. Raises DecodeError."""
+    if _ID.fullmatch(text) is None:
+        raise DecodeError(subject, f"{field} '{text}' is empty or has a blank, comma, colon or semicolon in it")
+    return text
+
+
+def go_json(value: object) -> str:
+    """Compact JSON with the three escapes that upstream's encoder adds, so that texts compare byte by byte."""
+    return msgspec.json.encode(value).decode().translate(_GO_ESCAPES)
