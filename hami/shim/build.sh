@@ -15,9 +15,7 @@ address) set -- --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lu
 thread) set -- --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false ;;
 *) echo "build.sh: unknown kind $kind" >&2; exit 2 ;;
 esac
-if [ -f "$out/build.ninja" ]; then
-    :
-else
+if [ ! -f "$out/build.ninja" ]; then
     mkdir -p "$out"
     meson setup "$@" "$out" "$here" >"$out.log" 2>&1 || { cat "$out.log" >&2; exit 1; }
 fi

@@ -4,7 +4,8 @@
 #include <link.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
+
+#include "text.h"
 
 typedef struct {
     const char *name;
@@ -24,7 +25,7 @@ static const void *address(ElfW(Addr) base, ElfW(Addr) value) {
 }
 
 static bool read_tables(const struct dl_phdr_info *info, tables_t *tables) {
-    memset(tables, 0, sizeof *tables);
+    *tables = (tables_t){0};
     const ElfW(Dyn) *dynamic = NULL;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
@@ -49,7 +50,7 @@ static bool read_tables(const struct dl_phdr_info *info, tables_t *tables) {
 static bool is_function(const tables_t *tables, uint32_t index, const char *name) {
     const ElfW(Sym) *symbol = &tables->symbols[index];
     return symbol->st_shndx != SHN_UNDEF && (symbol->st_info & 0xf) == STT_FUNC &&
-           strcmp(tables->strings + symbol->st_name, name) == 0;
+           text_equal(tables->strings + symbol->st_name, name);
 }
 
 static uint32_t gnu_lookup(const tables_t *tables, const char *name) {
@@ -85,10 +86,12 @@ static uint32_t linear_lookup(const tables_t *tables, const char *name) {
 }
 
 static bool c_library(const char *path) {
-    const char *slash = strrchr(path, '/');
-    const char *file = slash == NULL ? path : slash + 1;
-    return strncmp(file, "libc.so", 7) == 0 || strncmp(file, "libc-", 5) == 0 || strncmp(file, "libdl", 5) == 0 ||
-           strncmp(file, "ld-musl", 7) == 0;
+    const char *file = path;
+    for (const char *c = path; *c != '\0'; c++) {
+        file = *c == '/' ? c + 1 : file;
+    }
+    return text_starts(file, "libc.so") || text_starts(file, "libc-") || text_starts(file, "libdl") ||
+           text_starts(file, "ld-musl");
 }
 
 static int visit(struct dl_phdr_info *info, size_t size, void *argument) {

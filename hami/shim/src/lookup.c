@@ -1,13 +1,12 @@
 #include "lookup.h"
 
-#include <ctype.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "config.h"
 #include "driver.h"
 #include "log.h"
+#include "text.h"
 
 #define RTLD_NEXT_HANDLE ((void *)-1L)
 
@@ -31,9 +30,9 @@ static const hook_entry_t table[HOOK_COUNT] = {
 /* "cuXxx" and "nvmlXxx" only: cublas, cudnn, curl and custom names leave here after three comparisons. */
 static bool driver_name(const char *name) {
     if (name[0] == 'c') {
-        return name[1] == 'u' && isupper((unsigned char)name[2]);
+        return name[1] == 'u' && text_upper(name[2]);
     }
-    return strncmp(name, "nvml", 4) == 0 && isupper((unsigned char)name[4]);
+    return text_starts(name, "nvml") && text_upper(name[4]);
 }
 
 static int find(const char *name) {
@@ -41,7 +40,7 @@ static int find(const char *name) {
     int high = HOOK_COUNT - 1;
     while (low <= high) {
         int middle = (low + high) / 2;
-        int order = strcmp(name, table[middle].symbol);
+        int order = text_compare(name, table[middle].symbol);
         if (order == 0) {
             return middle;
         }
@@ -97,10 +96,10 @@ void *vgpu_lookup_dlsym(void *handle, const char *name) {
         return driver_function(handle, name);
     }
     /* A wrapper that fetches the next dlsym in line must get the next one, or two wrappers would call each other. */
-    if (handle != RTLD_NEXT_HANDLE && strcmp(name, "dlsym") == 0 && vgpu_real_dlsym(handle, name) != NULL) {
+    if (handle != RTLD_NEXT_HANDLE && text_equal(name, "dlsym") && vgpu_real_dlsym(handle, name) != NULL) {
         return (void *)&dlsym;
     }
-    if (handle != RTLD_NEXT_HANDLE && strcmp(name, "dlvsym") == 0 && vgpu_real_dlsym(handle, name) != NULL) {
+    if (handle != RTLD_NEXT_HANDLE && text_equal(name, "dlvsym") && vgpu_real_dlsym(handle, name) != NULL) {
         return (void *)&dlvsym;
     }
     return NULL;
@@ -115,10 +114,10 @@ void *vgpu_lookup_dlvsym(void *handle, const char *name, const char *version) {
         int index = find(name);
         return index < 0 ? NULL : decide(index, handle, vgpu_real_dlvsym(handle, name, version));
     }
-    if (strcmp(name, "dlsym") == 0 && vgpu_real_dlvsym(handle, name, version) != NULL) {
+    if (text_equal(name, "dlsym") && vgpu_real_dlvsym(handle, name, version) != NULL) {
         return (void *)&dlsym;
     }
-    if (strcmp(name, "dlvsym") == 0 && vgpu_real_dlvsym(handle, name, version) != NULL) {
+    if (text_equal(name, "dlvsym") && vgpu_real_dlvsym(handle, name, version) != NULL) {
         return (void *)&dlvsym;
     }
     return NULL;
@@ -130,7 +129,7 @@ static int first_with_prefix(const char *prefix, size_t length) {
     int high = HOOK_COUNT;
     while (low < high) {
         int middle = (low + high) / 2;
-        if (strncmp(table[middle].symbol, prefix, length) < 0) {
+        if (text_compare_prefix(table[middle].symbol, prefix, length) < 0) {
             low = middle + 1;
         } else {
             high = middle;
@@ -140,7 +139,7 @@ static int first_with_prefix(const char *prefix, size_t length) {
 }
 
 void *vgpu_lookup_answer(const char *base, void *answer, int version, uint64_t flags) {
-    size_t length = strlen(base);
+    size_t length = text_length(base);
     if (answer == NULL || length == 0 || !driver_name(base) || !vgpu_config()->active) {
         return answer;
     }
@@ -148,13 +147,13 @@ void *vgpu_lookup_answer(const char *base, void *answer, int version, uint64_t f
     const hook_entry_t *by_version = NULL;
     for (int i = first_with_prefix(base, length); i < HOOK_COUNT; i++) {
         const hook_entry_t *entry = &table[i];
-        if (strncmp(entry->symbol, base, length) != 0) {
+        if (text_compare_prefix(entry->symbol, base, length) != 0) {
             break;
         }
         if (vgpu_real_if_loaded((vgpu_hook_t)i) == answer || entry->function == answer) {
             return entry->function;
         }
-        bool usable = strcmp(entry->base, base) == 0 && entry->version <= version && entry->ptsz <= wanted_ptsz;
+        bool usable = text_equal(entry->base, base) && entry->version <= version && entry->ptsz <= wanted_ptsz;
         if (usable && (by_version == NULL || entry->ptsz > by_version->ptsz ||
                        (entry->ptsz == by_version->ptsz && entry->version > by_version->version))) {
             by_version = entry;
