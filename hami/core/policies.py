@@ -8,7 +8,7 @@ from typing import Final
 
 from hami.core.device_type import Refusal
 from hami.core.keys import GPU_SCHEDULER_POLICY, NODE_SCHEDULER_POLICY
-from hami.core.model import Weights
+from hami.core.model import Policies, Weights
 from hami.core.request import read_weights, split_words
 
 BINPACK: Final = "binpack"
@@ -34,8 +34,15 @@ def check_policies(annotations: Mapping[str, str]) -> Refusal | None:
     return refusal
 
 
-def unknown_word(word: str, known: Sequence[str]) -> str:
-    """A sentence about a word that is not among the known ones, with the nearest of them."""
+def unknown_policy(policies: Policies) -> str:
+    """What is wrong with the policies of a process's flags, with the nearest known word; empty if nothing is."""
+    if policies.node not in NODE_POLICIES:
+        return _described(policies.node, NODE_POLICIES)
+    word = next((word for word in policies.device if word not in DEVICE_POLICIES), None)
+    return "" if word is None else _described(word, DEVICE_POLICIES)
+
+
+def _described(word: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(word.lower(), known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     return f"unknown policy '{word}': {hint}allowed are {', '.join(known)}"
@@ -43,4 +50,4 @@ def unknown_word(word: str, known: Sequence[str]) -> str:
 
 def _unknown(key: str, words: Sequence[str], known: Sequence[str]) -> Refusal | None:
     word = next((word for word in words if word not in known), None)
-    return None if word is None else Refusal(f"annotation {key}: {unknown_word(word, known)}")
+    return None if word is None else Refusal(f"annotation {key}: {_described(word, known)}")

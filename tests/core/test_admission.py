@@ -108,7 +108,9 @@ def test_a_container_without_resources_gets_them_whole() -> None:
         ),
     ],
 )
-def test_variables_of_containers_with_devices(env: list[dict[str, str]] | None, expected: list[dict[str, str]]) -> None:
+def test_b22_variables_of_containers_with_devices(
+    env: list[dict[str, str]] | None, expected: list[dict[str, str]]
+) -> None:
     wish = gpu(mem=5)
     wish["limits"] = {**wish["limits"], "nvidia.com/priority": "1"}  # type: ignore[dict-item]
     subject = pod({**wish, "env": env})
@@ -119,7 +121,7 @@ def test_variables_of_containers_with_devices(env: list[dict[str, str]] | None, 
 
 @pytest.mark.parametrize("count", [None, 0])
 @pytest.mark.parametrize("env", [None, [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]])
-def test_with_overwrite_env_containers_without_devices_see_none(count: int | None, env: object) -> None:
+def test_b22_with_overwrite_env_containers_without_devices_see_none(count: int | None, env: object) -> None:
     subject = pod({"env": env, "limits": {} if count is None else {"nvidia.com/gpu": count}}, gpu(mem=5))
     after = patched(subject, decide(subject, NvidiaConfig(overwrite_env=True)))
     assert after["spec"]["containers"][0]["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]
@@ -257,6 +259,38 @@ def test_variables_of_containers_without_devices_are_their_own_business() -> Non
 def test_b14_decimal_suffixes_follow_kubernetes() -> None:
     for size in ("5k", "3e3", "1M", "3000m"):
         assert decide(pod(gpu(mem=size))).allowed
+
+
+@pytest.mark.parametrize("place", ["app", "init"])
+@pytest.mark.parametrize(
+    ("wish", "allowed"),
+    [
+        *((("B10", {"cores": cores}), False) for cores in (150, 101, -1, "12.5")),
+        *((("B10", {"cores": cores, "mem": 1}), True) for cores in (0, 50, 100)),
+        *((("B11", {"percent": percent}), False) for percent in (101, 150, -5, "500m", "12.5", "")),
+        *((("B11", {"percent": percent}), True) for percent in (1, 50, 100)),
+        *((("B13", {"mem": mem}), False) for mem in ("16Gi", "8Gi", "3Gi", 2147483648, "18014398509481985", "1G")),
+        *((("B14", {"mem": mem}), True) for mem in ("5k", "3e3", "1M", "3000m", 2147483647)),
+        *((("B14", {"mem": mem}), False) for mem in ("2.5", "", "x")),
+    ],
+)
+def test_b10_b11_b13_b14_numbers(wish: tuple[str, dict[str, object]], allowed: bool, place: str) -> None:
+    _, numbers = wish
+    container = gpu(**numbers)  # type: ignore[arg-type]
+    subject = pod(container) if place == "app" else pod({}, inits=(container,))
+    admission = decide(subject)
+    assert admission.allowed is allowed, admission.message
+    for name, written in numbers.items():
+        resource = {"mem": "gpumem", "cores": "gpucores", "percent": "gpumem-percentage"}[name]
+        assert allowed or f"nvidia.com/{resource} value {written}" in admission.message
+        assert not any(op.path.endswith(resource) for op in admission.patch if not allowed)
+
+
+def test_b13_a_memory_factor_changes_the_unit() -> None:
+    config = NvidiaConfig(memory_factor=1024)
+    assert decide(pod(gpu(mem=16)), config).allowed
+    for size in ("16Gi", 2097152, "18014398509481985"):
+        assert "counts units of 1024 MiB" in decide(pod(gpu(mem=size)), config).message
 
 
 def test_warn_only_turns_our_own_refusals_into_warnings() -> None:

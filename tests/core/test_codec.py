@@ -130,7 +130,7 @@ def test_older_writers_are_read(text: str, shares: tuple[tuple[DeviceShare, ...]
         ("GPU a,NVIDIA,1,0:;", "device id 'GPU a'"),
     ],
 )
-def test_broken_allocation_lists_name_the_value(text: str, problem: str) -> None:
+def test_b37_broken_allocation_lists_name_the_value(text: str, problem: str) -> None:
     with pytest.raises(DecodeError) as caught:
         decode_shares(text, "pod default/p")
     assert problem in caught.value.problem
@@ -161,7 +161,7 @@ def test_broken_allocation_lists_name_the_value(text: str, problem: str) -> None
         ('[{"id":"a","migProfiles":[{"name":"1g","placements":[{"start":0}]}]}]', "size of MIG profile '1g' of a"),
     ],
 )
-def test_broken_registers_name_the_field_and_value(text: str, problem: str) -> None:
+def test_b37_broken_registers_name_the_field_and_value(text: str, problem: str) -> None:
     with pytest.raises(DecodeError) as caught:
         decode_register(text, "NVIDIA", "node n1")
     assert problem in caught.value.problem
