@@ -15,7 +15,7 @@ from hami.core.policies import DEVICE_POLICIES, NODE_POLICIES, check_policies, u
             "unknown policy 'topology': did you mean topology-aware? "
             "allowed are binpack, mutex, numa, spread, topology-aware",
         ),
-        (Policies("binpack", ("zzz",)), "unknown policy 'zzz': allowed are binpack, mutex, numa, spread, topology-aware"),
+        (Policies("binpack", ("zzz",)), f"unknown policy 'zzz': allowed are {', '.join(DEVICE_POLICIES)}"),
         *((Policies(node, (device, "numa")), "") for node in NODE_POLICIES for device in DEVICE_POLICIES),
     ],
 )  # fmt: skip
