@@ -17,6 +17,7 @@ from hami.core.codec import encode_pair_scores, encode_register
 from hami.core.errors import ApiError, TransportError
 from hami.core.objects import Node
 from hami.deviceplugin.board import Board, BoardState
+from hami.deviceplugin.offer_check import OfferCheck
 from hami.deviceplugin.pair_scores import pair_scores
 from hami.deviceplugin.registered import registered
 from hami.deviceplugin.settings import Heartbeat, PluginSettings
@@ -32,12 +33,18 @@ class Annotator:
     """Writes this node's annotations every period, and at once when a card changes."""
 
     def __init__(
-        self, settings: PluginSettings, board: Board, writer: KubeWriter, now: Callable[[], datetime.datetime]
+        self,
+        settings: PluginSettings,
+        board: Board,
+        writer: KubeWriter,
+        now: Callable[[], datetime.datetime],
+        check: OfferCheck,
     ) -> None:
         self._settings = settings
         self._board = board
         self._writer = writer
         self._now = now
+        self._check = check
         self._seen: Node | None = None
 
     async def run(self) -> None:
@@ -67,6 +74,7 @@ class Annotator:
         if changes:
             # Somebody else had written since our last look.
             self._seen = await self._writer.patch_node_annotations(name, changes)
+        self._check.observe(self._seen, self._board.state)
 
     async def remove(self) -> None:
         """Takes back what was written to the node. Raises ApiError and TransportError."""

@@ -55,10 +55,20 @@ class ContainerSetup:
             log_level=settings.nvidia.lib_cuda_log_level,
             mode=settings.mode,
             device_list_strategies=tuple(DeviceListStrategy(each) for each in settings.device_list_strategies),
+            visible_ids=self._visible_ids(call, state),
+            feature_envs=settings.feature_envs,
+            cdi_annotation_prefix=settings.cdi_annotation_prefix,
             pass_device_specs=settings.pass_device_specs,
             device_nodes=self._device_nodes(call, state) if settings.pass_device_specs else (),
         )
         return container_edits(call.shares, context, settings.nvidia)
+
+    def _visible_ids(self, call: Call, state: BoardState) -> tuple[str, ...]:
+        """Indexes where those are wanted, in the order of the shares (trap T-18); empty means the shares' own ids."""
+        if self._settings.device_id_strategy != "index":
+            return ()
+        cards = (state.card(share.device_id) for share in call.shares)
+        return tuple(str(card.index) for card in cards if card is not None)
 
     def _device_nodes(self, call: Call, state: BoardState) -> tuple[DeviceNode, ...]:
         """Control nodes that exist here, then the node of each card (spec/node 2.9)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -55,13 +56,16 @@ def write_atomically(path: Path, content: bytes, mode: int) -> None:
         raise
 
 
-def remove_container_dirs(vgpu_dir: Path, live_pod_uids: frozenset[str]) -> list[str]:
-    """Removes folders of pods that no longer exist on this node; returns their names."""
-    removed = []
+def orphaned_dirs(vgpu_dir: Path, live_pod_uids: frozenset[str]) -> frozenset[str]:
+    """Names of container folders whose pod is not among `live_pod_uids`. Raises OSError."""
     root = vgpu_dir / _CONTAINERS
-    for folder in sorted(root.iterdir()) if root.is_dir() else ():
-        uid = folder.name.partition("_")[0]
-        if folder.is_dir() and uid and uid not in live_pod_uids:
-            shutil.rmtree(folder, ignore_errors=True)
-            removed.append(folder.name)
-    return removed
+    if not root.is_dir():
+        return frozenset()
+    names = (folder.name for folder in root.iterdir() if folder.is_dir())
+    return frozenset(name for name in names if name.partition("_")[0] not in live_pod_uids)
+
+
+def remove_dirs(vgpu_dir: Path, names: Iterable[str]) -> None:
+    """Removes container folders; what cannot be removed is left for the next time."""
+    for name in names:
+        shutil.rmtree(vgpu_dir / _CONTAINERS / name, ignore_errors=True)

@@ -16,6 +16,8 @@ from hami.deviceplugin.annotate import Annotator
 from hami.deviceplugin.board import Board
 from hami.deviceplugin.card_watch import CardWatch
 from hami.deviceplugin.container_setup import ContainerSetup
+from hami.deviceplugin.housekeeping import Housekeeping
+from hami.deviceplugin.offer_check import OfferCheck
 from hami.deviceplugin.preferred import Preferences
 from hami.deviceplugin.registration import KubeletError, register, wait_until_anew
 from hami.deviceplugin.server import PluginServer
@@ -53,7 +55,9 @@ class Plugin:
         )
         self._servicer = DevicePluginServicer(settings, self.board, self._allocator, Preferences(settings, writer))
         self._watch = CardWatch(settings, self.board, probe, events, time.monotonic)
-        self._annotator = Annotator(settings, self.board, writer, lambda: datetime.datetime.now(datetime.UTC))
+        check = OfferCheck(settings, events, time.monotonic)
+        self._annotator = Annotator(settings, self.board, writer, _now, check)
+        self._housekeeping = Housekeeping(settings, writer)
         self._lock = NodeLock(settings.kubelet_dir, settings.plugin_socket.stem)
         self._said = ""
 
@@ -74,6 +78,7 @@ class Plugin:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._watch.run())
                 tasks.create_task(self._annotator.run())
+                tasks.create_task(self._housekeeping.run())
                 tasks.create_task(self._serve())
         finally:
             self.registered.clear()
@@ -125,3 +130,7 @@ class Plugin:
 
     def _node_warning(self, reason: str, message: str) -> None:
         self._events.node_event(self._settings.node_name, warning=True, reason=reason, message=message)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

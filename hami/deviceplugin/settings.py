@@ -58,6 +58,11 @@ class PluginSettings(msgspec.Struct, frozen=True):
     pair_scores: bool = False
     """Publish link quality (environment ENABLE_TOPOLOGY_SCORE upstream)."""
     device_list_strategies: tuple[str, ...] = ("envvar",)
+    device_id_strategy: str = "uuid"
+    """`uuid` or `index`: how the container's device list names cards."""
+    cdi_annotation_prefix: str = "cdi.k8s.io/"
+    feature_envs: tuple[tuple[str, str], ...] = ()
+    """Variables for every container with devices: NVIDIA_GDRCOPY=enabled and the like."""
     pass_device_specs: bool = False
     dev_root: Path = Path("/")
     """Where the host's `dev` folder lies, for device specs."""
@@ -66,6 +71,8 @@ class PluginSettings(msgspec.Struct, frozen=True):
     allocate_timeout_s: float = 5.0
     watch_interval_s: float = 0.5
     """How often kubelet's socket and ours are looked at."""
+    cleanup_interval_s: float = 300.0
+    """How often folders of containers that are gone are looked for; they go at the second look."""
     health: HealthSettings = HealthSettings()
     notes: tuple[str, ...] = ()
     """Said once as warning events on the node (config.json has no entry for it, with the nearest name)."""

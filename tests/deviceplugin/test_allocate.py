@@ -254,6 +254,15 @@ async def test_device_specs_and_cdi_names(node: Bench) -> None:
     assert [device.name for device in answer.cdi_devices] == [f"k8s.device-plugin.nvidia.com/gpu={B}"]
 
 
+async def test_cards_by_index_keep_the_order_of_the_limits(node: Bench) -> None:
+    await node.start_plugin(device_id_strategy="index", feature_envs=(("NVIDIA_GDRCOPY", "enabled"),))
+    await node.bound_pod("p1", f"{B},NVIDIA,2,0:{A},NVIDIA,1,0:;")
+    envs = (await node.kubelet.allocate([f"{A}-0", f"{B}-0"])).container_responses[0].envs
+    assert envs["NVIDIA_VISIBLE_DEVICES"] == "1,0"
+    assert (envs["CUDA_DEVICE_MEMORY_LIMIT_0"], envs["CUDA_DEVICE_MEMORY_LIMIT_1"]) == ("2m", "1m")
+    assert envs["NVIDIA_GDRCOPY"] == "enabled"
+
+
 async def test_other_cards_booked_by_kubelet_are_counted_and_shown(node: Bench) -> None:
     plugin = await node.start_plugin()
     await node.bound_pod("p1", ONE)

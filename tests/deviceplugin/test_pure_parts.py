@@ -7,19 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from hami.core.objects import Container, EnvVar
+from hami.core.objects import Container, EnvVar, Node, NodeStatus, ObjectMeta
 from hami.deviceplugin.annotate import handshake
 from hami.deviceplugin.board import BoardState, capped_replicas
 from hami.deviceplugin.container_setup import opts_out
 from hami.deviceplugin.health import HealthTracker, ignored_xids
-from hami.deviceplugin.host_files import container_dir, prepare_container_dir, remove_container_dirs, write_atomically
+from hami.deviceplugin.host_files import (
+    container_dir,
+    orphaned_dirs,
+    prepare_container_dir,
+    remove_dirs,
+    write_atomically,
+)
+from hami.deviceplugin.offer_check import OfferCheck
 from hami.deviceplugin.pair_scores import asymmetric, score
 from hami.deviceplugin.replicas import card_of, device_list, preferred_ids
 from hami.deviceplugin.settings import HealthSettings, PluginSettings
 from hami.nvml.probe import CRITICAL_ERROR, ECC_DOUBLE_BIT, CardFacts, HealthEvent, PairFacts
 from hami.nvml.simulated import made_uuid
 from hami.vendors.nvidia.config import NvidiaConfig
-from tests.deviceplugin.bench import A, B
+from tests.deviceplugin.bench import A, B, RecordedEvents
 
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 
@@ -135,8 +142,10 @@ def test_container_folders_are_made_anew_open_and_collected(tmp_path: Path) -> N
         (folder / content).write_text("x")
     prepare_container_dir(container_dir(tmp_path, "uid-2", "main"), tmp_path / "lock")
     assert [each.name for each in sorted((tmp_path / "containers").iterdir())] == ["uid-1_main", "uid-2_main"]
-    assert remove_container_dirs(tmp_path, frozenset({"uid-2"})) == ["uid-1_main"]
-    assert remove_container_dirs(tmp_path / "absent", frozenset()) == []
+    assert orphaned_dirs(tmp_path, frozenset({"uid-2"})) == {"uid-1_main"}
+    remove_dirs(tmp_path, ["uid-1_main", "absent"])
+    assert [each.name for each in (tmp_path / "containers").iterdir()] == ["uid-2_main"]
+    assert orphaned_dirs(tmp_path / "absent", frozenset()) == frozenset()
 
 
 @pytest.mark.parametrize(("uid", "container"), [("../x", "main"), ("", "main"), ("uid", ""), ("uid", "a/b")])
@@ -151,6 +160,31 @@ def test_files_are_replaced_whole(tmp_path: Path) -> None:
     write_atomically(path, b"two", 0o600)
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"two", 0o600)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_offer_that_is_not_ours_is_said_once_and_only_if_it_lasts() -> None:
+    events, clock = RecordedEvents(), [0.0]
+    check = OfferCheck(PluginSettings("n1"), events, lambda: clock[0])
+    state = BoardState((CardFacts(A, 0, "T4", 1), CardFacts(B, 1, "T4", 1)), 10, {B: "lost"})
+
+    def node(count: str) -> Node:
+        return Node(ObjectMeta(name="n1"), status=NodeStatus(allocatable={"nvidia.com/gpu": count}))
+
+    for seconds, count, said in [
+        (0, "2", 0),
+        (59, "2", 0),
+        (60, "2", 1),
+        (999, "2", 1),
+        (1000, "10", 1),
+        (1001, "2", 1),
+    ]:
+        clock[0] = seconds
+        check.observe(node(count), state)
+        assert len(events.on_nodes) == said, (seconds, count)
+    clock[0] = 1061
+    check.observe(node("2"), state)
+    assert len(events.on_nodes) == 2
+    assert "kubelet offers 2 nvidia.com/gpu, this plugin lists 10" in events.on_nodes[0][2]
 
 
 def test_handshake_text() -> None:

@@ -13,6 +13,7 @@ from hami.core.errors import ConfigError
 from hami.core.keys import PHASE_ALLOCATING, PHASE_SUCCESS
 from hami.deviceplugin.registration import identity
 from hami.deviceplugin.single import AnotherPluginError, NodeLock
+from hami.kube import paths
 from hami.proto import deviceplugin_v1beta1_pb2 as pb
 from hami.sim.apiserver.faults import Fault
 from hami.vendors.nvidia.config import NvidiaConfig
@@ -226,3 +227,14 @@ async def test_the_work_list_of_a_waiting_pod_is_untouched_by_a_restart(node: Be
     await node.start_plugin()
     assert (await node.work("p1"), await node.phase("p1")) == (ONE, PHASE_ALLOCATING)
     assert (await node.node()).metadata.name == NODE
+
+
+async def test_folders_of_pods_that_are_gone_are_collected_at_the_second_look(node: Bench) -> None:
+    await node.start_plugin(cleanup_interval_s=0.05)
+    pod = await node.bound_pod("p1", ONE)
+    await node.kubelet.allocate([f"{A}-0"])
+    folders = node.folder / "hook/vgpu/containers"
+    (folders / "another-uid_main").mkdir()
+    await node.until(lambda: [each.name for each in folders.iterdir()] == [f"{pod.metadata.uid}_main"], "collection")
+    await node.client.request("DELETE", paths.pod("default", "p1"), params={"gracePeriodSeconds": "0"})
+    await node.until(lambda: not list(folders.iterdir()), "the second collection")
