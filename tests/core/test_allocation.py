@@ -87,6 +87,10 @@ def test_init_is_done_when_every_ordinary_init_container_ended_well(statuses: li
     assert init_done(msgspec.convert(body, Pod)) is done
 
 
+def test_uses_add_and_subtract() -> None:
+    assert Use(3, 30, 300).minus(Use(1, 10, 100)) + Use(1, 1, 1) == Use(3, 21, 201)
+
+
 def test_only_vendors_that_the_pod_uses_are_written() -> None:
     assert encode_allocation({}, REGISTRY) == {}
 

@@ -30,6 +30,11 @@ def test_the_first_entry_that_names_the_model_decides() -> None:
     assert allowed_profiles("NVIDIA A100-PCIE-40GB", A100, ALLOWLIST).instances == 1
 
 
+def test_overlapping_placements_are_not_counted_twice() -> None:
+    offers = (ProfileOffer(7, 40000, 7, 98, tuple(MigPlacement(start, 4) for start in (0, 2, 4))),)
+    assert allowed_profiles("A100", offers, ALLOWLIST).instances == 2
+
+
 def test_other_models_and_cards_without_mig_have_none() -> None:
     assert allowed_profiles("Tesla T4", A100, ALLOWLIST) == AllowedProfiles()
     assert allowed_profiles("A100", (), ALLOWLIST) == AllowedProfiles(missing=("7g.40gb",))
