@@ -93,7 +93,8 @@ class BindingWriter:
             ours = all(pod.annotations.get(key) == annotations[key] for key in annotations if _is_record(key))
             if node == call.node and ours:
                 return True
-            raise BindError(f"pod {call.key} is bound to node {node} already, not by this call")
+            here = node == call.node
+            raise BindError(f"pod {call.key} is bound to node {node} already, not by this call", keep_token=here)
         if pod.metadata.deletion_timestamp is not None:
             raise BindError(f"pod {call.key} is being deleted")
         return False

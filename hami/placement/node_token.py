@@ -12,7 +12,7 @@ import msgspec
 
 from hami.core import keys
 from hami.core.errors import ApiError, ConflictError, DecodeError, HamiError, NotFoundError, TransportError
-from hami.core.objects import Pod
+from hami.core.objects import Node, Pod
 from hami.core.token import Token, TokenAction, encode_token, judge, parse_token
 from hami.placement.bind_error import BindError, contention, may_have_happened
 from hami.placement.in_flight import BindCall
@@ -68,7 +68,7 @@ class TokenKeeper:
         for _ in range(_RELEASE_TRIES):
             try:
                 current = await self._writer.get_node(node)
-                if current.annotations.get(keys.NODE_LOCK) != text:
+                if not self._wrote(current, text):
                     return
                 version = current.metadata.resource_version
                 self._world.on_node(await self._writer.patch_node_annotations(node, {keys.NODE_LOCK: None}, version))
@@ -86,7 +86,7 @@ class TokenKeeper:
         except NotFoundError:
             return False
         self._world.on_node(current)
-        return current.annotations.get(keys.NODE_LOCK) == text
+        return self._wrote(current, text)
 
     async def fence(self, pod: Pod) -> bool:
         """Moves the pod's resourceVersion on, so that a late Binding of it fails; False where we may not."""
@@ -162,8 +162,11 @@ class TokenKeeper:
         except (ApiError, TransportError):
             raise BindError(f"node {node} could not be locked: {why}", token=text) from why
         self._world.on_node(current)
-        annotations = current.annotations
-        return annotations.get(keys.NODE_LOCK) == text and annotations.get(keys.BIND_EPOCH) == self.epoch
+        return self._wrote(current, text)
+
+    def _wrote(self, node: Node, text: str) -> bool:
+        """Whether we wrote the node's token; another leader's token for the same pod may have the same text."""
+        return node.annotations.get(keys.NODE_LOCK) == text and node.annotations.get(keys.BIND_EPOCH) == self.epoch
 
     async def _refresh(self, node: str) -> None:
         try:

@@ -422,6 +422,16 @@ async def test_conflict_with_a_token_taken_over_ends_the_call(setup: Setup) -> N
     assert setup.api.pod("p").spec.node_name == ""
 
 
+async def test_token_of_another_leader_for_the_same_pod_in_the_same_second_is_not_ours(setup: Setup) -> None:
+    setup.own_epoch()
+    setup.reserve(make_pod("p"))
+    setup.api.faults["bind", "before"] = [ConflictError(409, "Conflict", "changed")]
+    setup.api.hooks["bind", "before"] = lambda: setup.api._merge_node("n1", {keys.BIND_EPOCH: "sched-1/7"})
+    assert "taken over" in await setup.bind()
+    assert setup.api.lock("n1").endswith(",p")
+    assert setup.api.count("bind") == 1
+
+
 async def test_bound_elsewhere_meanwhile(setup: Setup) -> None:
     setup.own_epoch()
     setup.reserve(make_pod("p"))
