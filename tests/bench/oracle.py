@@ -29,7 +29,8 @@ def differences(ours: Decision, reference: Decision) -> list[str]:
 def _event_differences(ours: Decision, reference: Decision) -> list[str]:
     """Failures: the same events. Success: the chosen node and its score (ours lists at most ten nodes, best first)."""
     if reference.node is None:
-        return [f"events: ours {ours.events}, reference {reference.events}"] if ours.events != reference.events else []
+        mine, theirs = list(map(_cut, ours.events)), list(map(_cut, reference.events))
+        return [] if mine == theirs else [f"events: ours {mine}, reference {theirs}"]
     score = f"{reference.node}:{reference.scores[reference.node]:.2f}"
     start = f"find fit node({reference.node}), "
     texts = [text for kind, reason, text in ours.events if (kind, reason) == ("Normal", "FilteringSucceed")]
@@ -37,6 +38,12 @@ def _event_differences(ours: Decision, reference: Decision) -> list[str]:
     return (
         [] if len(told) == len(ours.events) == 1 else [f"events: ours {ours.events}, expected {start!r} with {score}"]
     )
+
+
+def _cut(event: tuple[str, str, str]) -> tuple[str, str, str]:
+    """Long lists of nodes are cut by ours (spec/scheduler 4.8, trap): only what comes before them is compared."""
+    kind, reason, text = event
+    return (kind, reason, text.split("(", 1)[0] if len(text) > 800 else text)
 
 
 def same_reason(ours: str, reference: str) -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 from hami.placement.engine import NodeNames
 from tests.bench.oracle import differences
+from tests.reference.lives import Life
 from tests.reference.subject import Subject, typed_pod
 from tests.reference.world_nodes import Size
 from tests.reference.worlds import World, build
@@ -68,3 +69,10 @@ async def test_control_a_forgotten_pod_is_seen() -> None:
             answer = subject.engine.filter(typed_pod(pod), NodeNames.of(world.names))
             seen += bool(differences(subject.decision(typed_pod(pod), answer), world.decide(pod)))
     assert seen > 10
+
+
+@pytest.mark.parametrize("seed", range(8 * BLOCKS))
+async def test_lives_of_pods(seed: int) -> None:
+    life = Life(seed, SMALL)
+    await life.run(60)
+    assert life.differences == []

@@ -38,7 +38,15 @@ class World:
     def hold(self, pod: Object, decision: Decision, bound: bool = True) -> None:
         """Record that the pod got what was decided."""
         if decision.node is not None:
-            self.pods.append(holding(pod, decision, bound))
+            self.show(holding(pod, decision, bound))
+
+    def show(self, pod: Object) -> None:
+        """The API server has this pod now, in place of what it had under the same uid."""
+        self.drop(pod["metadata"]["uid"])
+        self.pods.append(pod)
+
+    def drop(self, uid: str) -> None:
+        self.pods = [pod for pod in self.pods if pod["metadata"]["uid"] != uid]
 
 
 def holding(pod: Object, decision: Decision, bound: bool = True) -> Object:
@@ -103,18 +111,32 @@ def _uuids(nodes: list[Object]) -> list[str]:
 
 
 def _aged(rng: Random, pod: Object) -> Object:
-    """Some pods have ended, are ending, are not bound yet, or have finished their init containers."""
+    """Some pods are old, ended, ending, not bound yet, or have finished their init containers."""
     fate = rng.random()
     changed: Object = json.loads(json.dumps(pod))
-    if fate < 0.1:
+    if fate < 0.05:
+        _rewrite_as_old_release(changed)
+    elif fate < 0.1:
+        del changed["spec"]["nodeName"]
+        changed["status"]["phase"] = "Pending"
+    elif fate < 0.15:
         changed["status"]["phase"] = rng.choice(("Succeeded", "Failed"))
-    elif fate < 0.2:
+    elif fate < 0.25:
         changed["metadata"]["deletionTimestamp"] = "2026-08-21T10:00:00Z"
     elif fate < 0.6:
         changed["status"]["initContainerStatuses"] = [
             _init_status(rng, container) for container in changed["spec"].get("initContainers", ())
         ]
     return changed
+
+
+def _rewrite_as_old_release(pod: Object) -> None:
+    """Up to 2.8: no segments for empty containers. 2.5 to 2.9: MIG by a suffix of the id."""
+    notes = pod["metadata"]["annotations"]
+    text = "".join(f"{part};" for part in notes["hami.io/vgpu-devices-allocated"].split(";") if part)
+    if notes.pop("hami.io/vgpu-mig-allocations", None):
+        text = text.replace(",NVIDIA,", "[0-1],NVIDIA,")
+    notes["hami.io/vgpu-devices-allocated"] = notes["hami.io/vgpu-devices-to-allocate"] = text
 
 
 def _init_status(rng: Random, container: Object) -> Object:

@@ -1,0 +1,99 @@
+"""The benchmark's own parts: figures, ratios, the check of answers, a server over TLS."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.bench.calls import WireCaller
+from tests.bench.figures import Figure, measure, percentile
+from tests.bench.oracle import compare, differences
+from tests.bench.report import Report, Row
+from tests.bench.scenes import Scale, Scene, filter_body, scenes
+from tests.bench.servers import server
+from tests.reference.subject import Subject
+
+TINY = Scale(100, 2, 300)
+
+
+def figure(p50: float, p99: float) -> Figure:
+    return Figure(p50, p99, p99, p50, p50, calls=1, runs=1)
+
+
+def test_percentiles() -> None:
+    values = [float(i) for i in range(1, 101)]
+    assert (percentile(values, 0.5), percentile(values, 0.99), percentile([3.0], 0.99)) == (51.0, 100.0, 3.0)
+
+
+def test_measure_takes_the_median_of_the_runs() -> None:
+    runs = iter([[9.0], [1.0], [5.0], [3.0], [2.0], [4.0]])
+    got = measure(lambda: next(runs))
+    assert (got.p50, got.p50_least, got.p50_most, got.longest, got.runs) == (3.0, 1.0, 5.0, 5.0, 5)
+
+
+def test_ratios_come_from_the_same_run() -> None:
+    row = Row("x", "y", wire=figure(300, 600), noop=figure(100, 110), inside=figure(50, 60), reference_us=5000)
+    assert row.ratios() == {
+        "wire p50 / no-op p50": 3.0,
+        "wire p99 / p50": 2.0,
+        "reference / in-process p50": 100.0,
+    }
+
+
+def test_report_files(tmp_path: Path) -> None:
+    report = Report(7, "tiny", [Row("x", "y", wire=figure(3, 6), differences=["p: node"], compared=2)])
+    as_json, as_text = report.write(tmp_path)
+    assert json.loads(as_json.read_text())["rows"][0]["ratios"] == {"wire p99 / p50": 2.0}
+    assert "1 of 2" in as_text.read_text()
+    assert "Different answers (seed 7):" in as_text.read_text()
+
+
+@pytest.mark.parametrize("scene", scenes(TINY), ids=lambda scene: scene.name)
+async def test_ours_and_the_reference_agree_on_every_scene(scene: Scene) -> None:
+    world = scene.cluster(3)
+    subject = await Subject.of(world)
+    found, reference_us = compare(subject, world, scene.asking(3, 6), scene.names(world, 3))
+    assert found == []
+    assert reference_us > 0
+
+
+@pytest.mark.parametrize("scene", scenes(TINY), ids=lambda scene: scene.name)
+def test_scenes_are_what_they_claim(scene: Scene) -> None:
+    world = scene.cluster(3)
+    answers = [world.decide(pod, scene.names(world, 3)) for pod in scene.asking(3, 4)]
+    assert [answer.node is not None for answer in answers] == [scene.fits] * 4
+    assert world == scene.cluster(3)
+
+
+async def test_control_another_card_is_a_difference() -> None:
+    scene = scenes(TINY)[0]
+    world = scene.cluster(3)
+    pod, names = scene.asking(3, 1)[0], scene.names(world, 3)
+    ours, reference = (await Subject.of(world)).decide(pod, names), world.decide(pod, names)
+    assert differences(ours, reference) == []
+    key = "hami.io/vgpu-devices-allocated"
+    other = dataclasses.replace(ours, annotations={**ours.annotations, key: "GPU-other,NVIDIA,1,1:;"})
+    assert differences(other, reference)
+    assert differences(dataclasses.replace(ours, node=None), reference)
+
+
+@pytest.mark.parametrize("target", ["ours", "noop"])
+def test_server_answers_over_tls(target: str) -> None:
+    scene = scenes(TINY)[0]
+    world = scene.cluster(1)
+    pod, names = scene.asking(1, 1)[0], scene.names(world, 1)
+    with server(target, scene.name, TINY, 1, -1) as served, WireCaller(served.url, served.cafile) as caller:
+        answer = json.loads(caller.post("/filter", filter_body(pod, names)))
+        again = caller.time_all("/filter", [filter_body(pod, names)] * 3)
+    expected = [world.decide(pod, names).node] if target == "ours" else ["gpu-worker-00000.pool.example"]
+    assert answer == {
+        "Nodes": None,
+        "NodeNames": expected,
+        "FailedNodes": None,
+        "FailedAndUnresolvableNodes": None,
+        "Error": "",
+    }
+    assert len(again) == 3

@@ -1,0 +1,134 @@
+"""Random lives: pods come, are filtered again, bound, finished and deleted; nodes change; lists are read again.
+
+After every step both sides must have the same answer to the next question. This is what a scheduler sees in a day.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import msgspec
+
+from hami.core.objects import node_decoder
+from tests.bench.oracle import differences
+from tests.reference.model import Decision, Object
+from tests.reference.subject import Subject, typed_pod
+from tests.reference.world_nodes import Size
+from tests.reference.world_pods import random_pod
+from tests.reference.worlds import World, build, holding
+
+Step = Callable[[], Awaitable[None]]
+
+
+class Life:
+    """One world and our placement, going through the same events."""
+
+    def __init__(self, seed: int, size: Size) -> None:
+        self._rng = Random(seed)
+        self.world: World = build(self._rng, size)
+        self._waiting: dict[str, tuple[Object, Decision]] = {}
+        self._version = 100
+        self._number = 0
+        self.differences: list[str] = []
+        self.subject: Subject
+
+    async def run(self, steps: int) -> None:
+        """Goes on until `steps` are done or something differs."""
+        self.subject = await Subject.of(self.world)
+        choices: list[tuple[Step, int]] = [
+            (self._ask, 8),
+            (self._ask_again, 2),
+            (self._bind, 5),
+            (self._end, 2),
+            (self._delete, 2),
+            (self._change_node, 1),
+            (self._read_lists_again, 1),
+        ]
+        weights = [weight for _, weight in choices]
+        for _ in range(steps):
+            await self._rng.choices(choices, weights)[0][0]()
+            if self.differences:
+                return
+
+    async def _ask(self) -> None:
+        self._number += 1
+        self._filter(random_pod(self._rng, f"life-{self._number}", []))
+
+    async def _ask_again(self) -> None:
+        if self._waiting:
+            self._filter(self._waiting[self._rng.choice(sorted(self._waiting))][0])
+
+    def _filter(self, pod: Object) -> None:
+        names = self._rng.sample(self.world.names, self._rng.randint(1, len(self.world.names)))
+        names += ["unknown-node"] if self._rng.random() < 0.1 else []
+        uid = pod["metadata"]["uid"]
+        reference = self.world.decide(pod, names)
+        ours = self.subject.decide(pod, names)
+        found = differences(ours, reference)
+        if uid in self._waiting and ours.events == []:
+            found = [text for text in found if not text.startswith("events")]
+        self.differences = [f"{pod['metadata']['name']}: {text}" for text in found]
+        self._waiting.pop(uid, None)
+        self.world.drop(uid)
+        if reference.node is not None:
+            self._waiting[uid] = (pod, reference)
+            self.world.hold(pod, reference, bound=False)
+
+    async def _bind(self) -> None:
+        if self._waiting:
+            pod, decision = self._waiting.pop(self._rng.choice(sorted(self._waiting)))
+            self._show(holding(pod, decision))
+
+    async def _end(self) -> None:
+        if bound := self._bound():
+            pod = self._copy(self._rng.choice(bound))
+            pod["status"]["phase"] = self._rng.choice(("Succeeded", "Failed"))
+            self._show(pod)
+
+    async def _delete(self) -> None:
+        if bound := self._bound():
+            meta = self._rng.choice(bound)["metadata"]
+            self.world.drop(meta["uid"])
+            self.subject.placement.on_pod_deleted(meta["namespace"], meta["name"], meta["uid"])
+
+    async def _change_node(self) -> None:
+        """Cordons a card, takes a cordon back, or loses and regains the register annotation."""
+        place = self._rng.randrange(len(self.world.nodes))
+        node = self._copy(self.world.nodes[place])
+        notes = node["metadata"]["annotations"]
+        register = "hami.io/node-nvidia-register"
+        if notes.pop("hami.io/device-cordon", None) is None and "[{" in notes.get(register, ""):
+            notes["hami.io/device-cordon"] = self._rng.choice(json.loads(notes[register]))["id"]
+        elif "kept" in notes:
+            notes[register] = notes.pop("kept")
+        elif register in notes:
+            notes["kept"] = notes.pop(register)
+        node["metadata"]["resourceVersion"] = self._next_version()
+        self.world.nodes[place] = node
+        self.subject.placement.on_node(node_decoder.decode(msgspec.json.encode(node)))
+
+    async def _read_lists_again(self) -> None:
+        nodes = [node_decoder.decode(msgspec.json.encode(node)) for node in self.world.nodes]
+        await self.subject.placement.nodes_replaced(nodes)
+        waiting = [self._waiting[uid][0] for uid in sorted(self._waiting)]
+        bound = [pod for pod in self.world.pods if pod["metadata"]["uid"] not in self._waiting]
+        await self.subject.placement.pods_replaced([typed_pod(pod) for pod in [*bound, *waiting]])
+
+    def _bound(self) -> list[Object]:
+        return [pod for pod in self.world.pods if pod["spec"].get("nodeName")]
+
+    def _show(self, pod: Object) -> None:
+        pod["metadata"]["resourceVersion"] = self._next_version()
+        self.world.show(pod)
+        self.subject.placement.on_pod(typed_pod(pod))
+
+    def _next_version(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+    @staticmethod
+    def _copy(obj: Object) -> Object:
+        copied: Object = json.loads(json.dumps(obj))
+        return copied
