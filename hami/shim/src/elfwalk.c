@@ -8,11 +8,6 @@
 #include "text.h"
 
 typedef struct {
-    const char *name;
-    void *found;
-} query_t;
-
-typedef struct {
     const ElfW(Sym) * symbols;
     const char *strings;
     const uint32_t *gnu_hash;
@@ -24,16 +19,10 @@ static const void *address(ElfW(Addr) base, ElfW(Addr) value) {
     return (const void *)(value < base ? base + value : value);
 }
 
-static bool read_tables(const struct dl_phdr_info *info, tables_t *tables) {
+static bool read_tables(const struct link_map *library, tables_t *tables) {
     *tables = (tables_t){0};
-    const ElfW(Dyn) *dynamic = NULL;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
-            dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-        }
-    }
-    for (; dynamic != NULL && dynamic->d_tag != DT_NULL; dynamic++) {
-        const void *pointer = address(info->dlpi_addr, dynamic->d_un.d_ptr);
+    for (const ElfW(Dyn) *dynamic = library->l_ld; dynamic != NULL && dynamic->d_tag != DT_NULL; dynamic++) {
+        const void *pointer = address(library->l_addr, dynamic->d_un.d_ptr);
         if (dynamic->d_tag == DT_SYMTAB) {
             tables->symbols = pointer;
         } else if (dynamic->d_tag == DT_STRTAB) {
@@ -94,27 +83,30 @@ static bool c_library(const char *path) {
            text_starts(file, "ld-musl");
 }
 
-static int visit(struct dl_phdr_info *info, size_t size, void *argument) {
-    (void)size;
-    query_t *query = argument;
+static void *search(const struct link_map *library, const char *name) {
     tables_t tables;
-    if (info->dlpi_name == NULL || !c_library(info->dlpi_name) || !read_tables(info, &tables)) {
-        return 0;
-    }
     uint32_t index = 0;
+    if (!read_tables(library, &tables)) {
+        return NULL;
+    }
     if (tables.gnu_hash != NULL) {
-        index = gnu_lookup(&tables, query->name);
+        index = gnu_lookup(&tables, name);
     } else if (tables.sysv_hash != NULL) {
-        index = linear_lookup(&tables, query->name);
+        index = linear_lookup(&tables, name);
     }
-    if (index != 0) {
-        query->found = (void *)(info->dlpi_addr + tables.symbols[index].st_value);
-    }
-    return query->found != NULL;
+    return index == 0 ? NULL : (void *)(library->l_addr + tables.symbols[index].st_value);
 }
 
+/*
+ * The loader's own list for debuggers, not dl_iterate_phdr: a sanitizer's runtime replaces that function too. The C
+ * library stands near the head of the list, which only grows at its end.
+ */
 void *vgpu_libc_symbol(const char *name) {
-    query_t query = {.name = name};
-    dl_iterate_phdr(visit, &query);
-    return query.found;
+    void *found = NULL;
+    for (const struct link_map *library = _r_debug.r_map; library != NULL && found == NULL; library = library->l_next) {
+        if (library->l_name != NULL && c_library(library->l_name)) {
+            found = search(library, name);
+        }
+    }
+    return found;
 }

@@ -92,8 +92,7 @@ static void init_semaphore(uint64_t *words) {
 
 /* Start afresh; the caller holds the init lock and nobody is alive. */
 static void init_region(vgpu_region_t *region, int32_t priority) {
-    region->initialized = 0;
-    atomic_thread_fence(memory_order_seq_cst);
+    __atomic_store_n(&region->initialized, 0, __ATOMIC_SEQ_CST);
     if (region->tail.magic == VGPU_TAIL_MAGIC && region->tail.slot_high <= VGPU_MAX_SLOTS) {
         /* Ours from before: only slots below the mark were ever written, and 2 MB need not be touched again. */
         memset(region->procs, 0, region->tail.slot_high * sizeof(vgpu_slot_t));
@@ -116,8 +115,7 @@ static void init_region(vgpu_region_t *region, int32_t priority) {
     region->tail.version = VGPU_TAIL_VERSION;
     region->tail.size = sizeof(vgpu_tail_t);
     region->tail.magic = VGPU_TAIL_MAGIC;
-    atomic_thread_fence(memory_order_seq_cst);
-    region->initialized = VGPU_REGION_MAGIC;
+    __atomic_store_n(&region->initialized, VGPU_REGION_MAGIC, __ATOMIC_RELEASE);
 }
 
 static int find_card(const vgpu_region_t *region, const char *uuid) {
