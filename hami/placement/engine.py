@@ -31,6 +31,8 @@ __all__ = ["Engine", "FilterAnswer", "NodeNames"]
 
 _PROBES: Final = 8
 """Best candidates looked up in the raw names before the whole list is decoded."""
+_KNOWN_IN_A_STEP: Final = 256
+"""Reasons that are known already, collected in one step."""
 
 Steps = Generator[None, None, FilterAnswer]
 
@@ -144,19 +146,19 @@ class Engine:
     def _no_fit(self, pod: Pod, names: NodeNames, evaluations: Evaluations, fitting: FittingNodes) -> Steps:
         rejections: dict[str, Rejection | str] = {}
         texts: dict[str, str] = {}
-        for name in names.list():
+        for number, name in enumerate(names.list(), start=1):
+            evaluated = evaluations.evaluated
             view = self._world.view(name)
             if view is None or view.problem:
                 rejections[name] = texts[name] = unregistered_text(view)
-                continue
-            evaluated = evaluations.evaluated
-            found = evaluations.of(name, view)
-            if isinstance(found, Fit):
-                # Room came free while reasons were collected.
-                return self._reserve(pod, names, name, found, fitting)
-            rejections[name] = found
-            texts[name] = found.text
-            if evaluations.evaluated > evaluated:
+            else:
+                found = evaluations.of(name, view)
+                if isinstance(found, Fit):
+                    # Room came free while reasons were collected.
+                    return self._reserve(pod, names, name, found, fitting)
+                rejections[name] = found
+                texts[name] = found.text
+            if evaluations.evaluated > evaluated or not number % _KNOWN_IN_A_STEP:
                 yield
                 self._world.settle_now()
         return self._refuse(pod, rejections, texts)
