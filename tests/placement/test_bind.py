@@ -338,6 +338,28 @@ async def test_client_gone_before_the_first_write_leaves_no_trace(setup: Setup) 
     assert setup.world.in_flight.get("uid-p") is None
 
 
+async def test_client_gone_at_once_leaves_no_trace(setup: Setup) -> None:
+    setup.reserve(make_pod("p"))
+    task = asyncio.create_task(setup.bind())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(setup.binder.drain(), 1.0)
+    assert setup.world.in_flight.get("uid-p") is None
+    assert setup.api.calls == []
+
+
+async def test_new_term_lists_the_node_again(setup: Setup) -> None:
+    for name in ("p", "q"):
+        setup.reserve(make_pod(name))
+        setup.binder.new_term()
+        setup.clock.advance(1)
+        assert await setup.bind(name) == ""
+        setup.api.serve("default", name)
+    assert setup.api.count("list_pods") == 2
+
+
 @pytest.mark.parametrize("why", ["filter", "leadership", "deleted", "bind again"])
 async def test_waiting_call_is_called_off(setup: Setup, why: str) -> None:
     task = await waiting_call(setup)
