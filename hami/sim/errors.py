@@ -132,9 +132,18 @@ def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
     return StatusError(403, "Forbidden", text, _details(group, resource, name))
 
 
-def method_not_allowed(group: str, resource: str, action: str) -> StatusError:
-    text = f'{action} is not supported on resources of kind "{_qualified(group, resource)}"'
-    return StatusError(405, "MethodNotAllowed", text, _details(group, resource, ""))
+def method_not_allowed() -> StatusError:
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+def precondition(group: str, resource: str, meta: Obj, label: str, wanted: str, have: str) -> StatusError:
+    """409 as storage words it where uid or resourceVersion is another one than the client named."""
+    key = "/".join(filter(None, ("/registry", resource, meta.get("namespace", ""), meta["name"])))
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {have}"
+    )
+    return conflict(group, resource, meta["name"], why)
 
 
 def unsupported_media_type(given: str) -> StatusError:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hami.sim.apiserver import ApiServer
-from tests.sim.conftest import Http, pod
+from tests.sim.http import Http, pod
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -43,42 +43,51 @@ class Stream:
 async def watch(http: Http, path: str = PODS, **query: str) -> AsyncIterator[Stream]:
     async with http.session.get(http.base_url + path, params={"watch": "true", **query}) as response:
         assert response.status == 200
-        yield Stream(response)
+        try:
+            yield Stream(response)
+        finally:
+            # A polite TLS goodbye to a server that is still sending would outlive the test's event loop.
+            if response.connection is not None and response.connection.transport is not None:
+                response.connection.transport.abort()
+                await asyncio.sleep(0)
 
 
-async def test_changes_after_a_version_in_order(http: Http) -> None:
-    await http.post(PODS, pod("before"))
-    version = (await http.get(PODS))["metadata"]["resourceVersion"]
-    await http.post(PODS, pod("a"))
-    async with watch(http, resourceVersion=version) as stream:
+async def test_changes_after_a_version_in_order(world: Http) -> None:
+    await world.post(PODS, pod("before"))
+    version = (await world.get(PODS))["metadata"]["resourceVersion"]
+    await world.post(PODS, pod("a"))
+    async with watch(world, resourceVersion=version) as stream:
         assert await stream.seen() == ("ADDED", "a")
-        await http.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "1"}}})
+        await world.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "1"}}})
         assert await stream.seen() == ("MODIFIED", "a")
-        await http.call("DELETE", f"{PODS}/a")
+        await world.call("DELETE", f"{PODS}/a")
+        event = await stream.next()
+        assert event is not None
+        assert (event["type"], "deletionTimestamp" in event["object"]["metadata"]) == ("MODIFIED", True)
         event = await stream.next()
         assert event is not None
         assert (event["type"], event["object"]["kind"]) == ("DELETED", "Pod")
         assert int(event["object"]["metadata"]["resourceVersion"]) > int(version)
 
 
-async def test_objects_enter_and_leave_a_selective_watch(http: Http) -> None:
-    await http.post(PODS, pod("a"))
-    async with watch(http, labelSelector="x=1") as stream:
-        await http.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "1"}}})
+async def test_objects_enter_and_leave_a_selective_watch(world: Http) -> None:
+    await world.post(PODS, pod("a"))
+    async with watch(world, labelSelector="x=1") as stream:
+        await world.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "1"}}})
         assert await stream.seen() == ("ADDED", "a")
-        await http.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "2"}}})
+        await world.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "2"}}})
         assert await stream.seen() == ("DELETED", "a")
 
 
-async def test_initial_events_end_with_a_marked_bookmark(http: Http) -> None:
-    await http.post(PODS, pod("a"))
+async def test_initial_events_end_with_a_marked_bookmark(world: Http) -> None:
+    await world.post(PODS, pod("a"))
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-    async with watch(http, **query) as stream:
+    async with watch(world, **query) as stream:
         assert await stream.seen() == ("ADDED", "a")
         event = await stream.next(bookmarks=True)
         assert event is not None
         assert event["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-        await http.post(PODS, pod("b"))
+        await world.post(PODS, pod("b"))
         assert await stream.seen() == ("ADDED", "b")
 
 
@@ -94,8 +103,8 @@ async def test_bookmarks_carry_the_revision_of_other_writes(server: ApiServer, h
                 break
 
 
-async def test_a_watch_ends_at_its_timeout(http: Http) -> None:
-    async with watch(http, timeoutSeconds="1") as stream:
+async def test_a_watch_ends_at_its_timeout(world: Http) -> None:
+    async with watch(world, timeoutSeconds="1") as stream:
         assert await stream.next() is None
 
 

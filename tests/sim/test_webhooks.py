@@ -14,7 +14,7 @@ import trustme
 from aiohttp import web
 
 from hami.sim.apiserver import ApiServer
-from tests.sim.conftest import Http, pod
+from tests.sim.http import Http, pod
 
 PODS = "/api/v1/namespaces/default/pods"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

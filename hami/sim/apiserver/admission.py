@@ -207,12 +207,12 @@ class Admission:
     async def _post(self, webhook: Obj, body: bytes) -> Obj:
         url, server_name = self._address(webhook["clientConfig"])
         timeout_s = int(webhook.get("timeoutSeconds") or 10)
+        url = f"{url}?timeout={timeout_s}s"
         if self._session is None:
             self._session = aiohttp.ClientSession()
         try:
             async with self._session.post(
                 url,
-                params={"timeout": f"{timeout_s}s"},
                 data=body,
                 headers={"Content-Type": "application/json", "Accept": "application/json, */*"},
                 ssl=self._context(dig(webhook, "clientConfig", "caBundle", default="")),
@@ -225,6 +225,10 @@ class Admission:
                     raise _CallFailedError(f"failed to call webhook: an error on the server ({text!r})")
         except TimeoutError as error:
             raise _CallFailedError(f'failed to call webhook: Post "{url}": context deadline exceeded') from error
+        except aiohttp.ClientConnectorError as error:
+            why = "connection refused" if isinstance(error.os_error, ConnectionRefusedError) else str(error)
+            text = f'failed to call webhook: Post "{url}": dial tcp {error.host}:{error.port}: connect: {why}'
+            raise _CallFailedError(text) from error
         except aiohttp.ClientError as error:
             raise _CallFailedError(f'failed to call webhook: Post "{url}": {error}') from error
         try:

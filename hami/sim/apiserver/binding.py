@@ -10,15 +10,8 @@ from hami.sim.objects import Obj, clone, dig, set_condition
 
 
 def _precondition(stored: Stored, label: str, wanted: str, have: str) -> None:
-    if not wanted or wanted == have:
-        return
-    meta = stored.obj["metadata"]
-    why = (
-        f"StorageError: invalid object, Code: 4, Key: /registry/pods/{meta['namespace']}/{meta['name']}, "
-        f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {label} in precondition: {wanted}, "
-        f"{label} in object meta: {have}"
-    )
-    raise errors.conflict("", "pods", meta["name"], why)
+    if wanted and wanted != have:
+        raise errors.precondition("", "pods", stored.obj["metadata"], label, wanted, have)
 
 
 def _refusal(pod: Obj) -> str:

@@ -61,36 +61,36 @@ def _mark(obj: Obj, moment: dt.datetime, grace_s: int) -> Obj:
     return {**obj, "metadata": meta}
 
 
-def _shorten(obj: Obj, options: DeleteOptions) -> Obj | None:
-    """A second deletion: it may only shorten the grace period; at 0 the object goes."""
+def _shorten(obj: Obj, options: DeleteOptions) -> Obj:
+    """A second deletion: it may only shorten the grace period."""
     meta = obj["metadata"]
     pending = meta.get("deletionGracePeriodSeconds") or 0
-    if pending == 0:
-        return None
-    if options.grace_s is None or options.grace_s >= pending:
+    if pending == 0 or options.grace_s is None or options.grace_s >= pending:
         return obj
-    if options.grace_s == 0:
-        return None
     began = parse_time(meta["deletionTimestamp"]) - dt.timedelta(seconds=pending)
     moment, grace_s = began + dt.timedelta(seconds=options.grace_s), options.grace_s
     if moment < now():
-        moment, grace_s = now(), 1
+        moment, grace_s = now(), min(grace_s, 1)
     return _mark(obj, moment, grace_s)
 
 
-def decide(kind: Kind, obj: Obj, options: DeleteOptions) -> Obj | None:
-    """The object with deletion marks where it has to stay for now, None where it goes at once."""
+def decide(kind: Kind, obj: Obj, options: DeleteOptions) -> tuple[Obj, bool]:
+    """The object with its deletion marks, and whether it stays for now.
+
+    A pod is marked even where it goes at once: watchers of the real server see MODIFIED, then DELETED.
+    """
+    deleted_before = "deletionTimestamp" in obj["metadata"]
     if kind is PODS:
-        if "deletionTimestamp" in obj["metadata"]:
-            marked = _shorten(obj, options)
+        if deleted_before:
+            obj = _shorten(obj, options)
         else:
             grace_s = _pod_grace_s(obj, options)
-            marked = _mark(obj, now() + dt.timedelta(seconds=grace_s), grace_s) if grace_s else None
-        if marked is not None:
-            return marked
+            obj = _mark(obj, now() + dt.timedelta(seconds=grace_s), grace_s)
+        if obj["metadata"]["deletionGracePeriodSeconds"]:
+            return obj, True
     if not obj["metadata"].get("finalizers"):
-        return None
-    return _mark(obj, now(), 0) if "deletionTimestamp" not in obj["metadata"] else obj
+        return obj, False
+    return obj if "deletionTimestamp" in obj["metadata"] else _mark(obj, now(), 0), True
 
 
 def finished(obj: Obj) -> bool:

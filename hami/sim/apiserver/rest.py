@@ -56,8 +56,8 @@ class Rest:
         given = (body.get("apiVersion") or kind.api_version, body.get("kind") or kind.kind)
         if given != (kind.api_version, kind.kind):
             raise errors.bad_request(
-                f"{given[1]} in version {given[0]!r} cannot be handled as a {kind.kind}: no kind {given[1]!r} is "
-                f"registered for this resource"
+                f'{given[1]} in version "{given[0].rpartition("/")[2]}" cannot be handled as a {kind.kind}: '
+                f"unknown conversion"
             )
         obj = _untyped(body)
         if kind is NEW_EVENTS:
@@ -102,10 +102,8 @@ class Rest:
         if kind.namespaced:
             given = meta.get("namespace") or target.namespace
             if given != target.namespace:
-                raise errors.bad_request(
-                    f"the namespace of the provided object does not match the namespace sent on the request "
-                    f"({given} is not {target.namespace})"
-                )
+                text = "the namespace of the provided object does not match the namespace sent on the request"
+                raise errors.bad_request(text)
             if not target.namespace:
                 raise errors.bad_request("an empty namespace may not be set during creation")
             meta["namespace"] = target.namespace
@@ -136,14 +134,14 @@ class Rest:
         if self.store.find(kind, target.namespace, target.name) is None and kind.create_on_update:
             return await self.create(Target(kind, target.namespace), body, dry_run)
         current = self.store.get(kind, target.namespace, target.name)
+        have = current.obj["metadata"]
+        if meta.get("uid") and meta["uid"] != have["uid"]:
+            raise errors.precondition(kind.group, kind.plural, have, "UID", meta["uid"], have["uid"])
         self._check_version(kind, current, meta)
         return await self._write(target, current, obj, "UpdateOptions", dry_run)
 
     def _check_version(self, kind: Kind, current: Stored, meta: Obj) -> None:
         have, wanted = current.obj["metadata"], meta.get("resourceVersion")
-        if meta.get("uid") and meta["uid"] != have["uid"]:
-            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {have['uid']}"
-            raise errors.conflict(kind.group, kind.plural, have["name"], why)
         if wanted and wanted != have["resourceVersion"]:
             raise errors.conflict(kind.group, kind.plural, have["name"], errors.MODIFIED)
         if not wanted and not kind.unconditional_update:
@@ -165,6 +163,7 @@ class Rest:
             typed = {"kind": kind.kind, "apiVersion": kind.api_version, **self._shown(kind, current.obj)}
             obj = self.decode(kind, apply(typed, body))
             meta = obj["metadata"]
+            self._check_identity(target, meta, current.obj["metadata"])
             self._check_version(kind, current, meta)
             raced = attempt < _PATCH_RETRIES and not _names_version(body)
             try:
@@ -173,6 +172,16 @@ class Rest:
                 if not raced or error.reason != "Conflict":
                     raise
         raise errors.conflict(kind.group, kind.plural, target.name, errors.MODIFIED)
+
+    def _check_identity(self, target: Target, meta: Obj, have: Obj) -> None:
+        kind = target.kind
+        if meta.get("name") != target.name:
+            raise errors.bad_request(
+                f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({target.name})"
+            )
+        if meta.get("uid", have["uid"]) != have["uid"]:
+            fault = errors.FieldFault.invalid("metadata.uid", meta["uid"], "field is immutable")
+            raise errors.invalid(kind.group, kind.kind, target.name, [fault])
 
     def _shown(self, kind: Kind, obj: Obj) -> Obj:
         return events.to_new(obj) if kind is NEW_EVENTS else obj
@@ -200,7 +209,7 @@ class Rest:
         """DELETE of one object. Raises StatusError 404, 409, or what a webhook says."""
         kind = target.kind
         if target.subresource:
-            raise errors.method_not_allowed(kind.group, kind.plural, "delete")
+            raise errors.method_not_allowed()
         current = self.store.get(kind, target.namespace, target.name)
         deletion.check_preconditions(kind, current.obj, options)
         attributes = Attributes("DELETE", target, target.name, None, current.obj, _options("DeleteOptions"), dry_run)
@@ -209,9 +218,10 @@ class Rest:
         deletion.check_preconditions(kind, current.obj, options)
         if dry_run:
             return Outcome(200, kind, current.obj)
-        marked = deletion.decide(kind, current.obj, options)
-        if marked is not None:
-            return Outcome(200, kind, self.store.update(kind, current, marked).obj)
+        marked, stays = deletion.decide(kind, current.obj, options)
+        current = self.store.update(kind, current, marked)
+        if stays:
+            return Outcome(200, kind, current.obj)
         if kind is NAMESPACES:
             self._empty_namespace(target.name)
         gone = self.store.delete(kind, current)

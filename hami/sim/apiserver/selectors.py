@@ -59,10 +59,7 @@ def field_selector(kind: Kind, text: str) -> Matcher:
         path = path.replace("regarding.", "involvedObject.") if kind.group == "events.k8s.io" else path
         known = path in ("metadata.name", "metadata.namespace") or path in _FIELDS.get(kind.plural, frozenset())
         if not known:
-            raise errors.bad_request(
-                f'Unable to find "{kind.group}/v1, Resource={kind.plural}" that match label selector "", '
-                f'field selector "{text}": field label not supported: {path}'
-            )
+            raise errors.bad_request(f"field label not supported: {path}")
         terms.append((path, value, operator != "!="))
     return lambda obj: all((_field_value(obj, path) == value) == equal for path, value, equal in terms)
 

@@ -19,7 +19,7 @@ from hami.sim.apiserver import discovery, tables, views
 from hami.sim.apiserver.admission import Admission, ServiceResolver
 from hami.sim.apiserver.deletion import DeleteOptions
 from hami.sim.apiserver.faults import Fault, Faults
-from hami.sim.apiserver.kinds import NAMESPACES, Kind, Target, parse_path
+from hami.sim.apiserver.kinds import NAMESPACES, Target, parse_path
 from hami.sim.apiserver.rest import Outcome, Rest
 from hami.sim.apiserver.store import Store
 from hami.sim.apiserver.views import Query
@@ -255,12 +255,11 @@ def _verb(request: web.Request, target: Target) -> str:
             return "watch"
         return "get" if target.name else "list"
     verb = _VERBS.get(request.method)
-    kind: Kind = target.kind
     misplaced = (verb == "create" and target.name and not target.subresource) or (
         verb in ("update", "patch") and not target.name
     )
     if verb is None or misplaced:
-        raise errors.method_not_allowed(kind.group, kind.plural, request.method.lower())
+        raise errors.method_not_allowed()
     return verb
 
 

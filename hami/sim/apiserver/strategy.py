@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from hami.sim import errors, quantity
-from hami.sim.apiserver import names, pods
+from hami.sim.apiserver import events, names, pods
 from hami.sim.apiserver.kinds import EVENTS, LEASES, MUTATING, NAMESPACES, NODES, PODS, QUOTAS, Kind
 from hami.sim.errors import FieldFault
-from hami.sim.objects import Obj, dig
+from hami.sim.objects import Obj, clone, dig
 
 _SERVER_OWNED: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+_MICRO_TIMES: Final = {
+    "leases": (("spec", "renewTime"), ("spec", "acquireTime")),
+    "events": (("eventTime",), ("series", "lastObservedTime")),
+}
+_MICRO_TIME: Final = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)$")
+"""metav1.MicroTime insists on six digits of a second."""
 _GO_TYPES: Final = {bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 
 
@@ -27,6 +34,11 @@ def check_shape(kind: Kind, obj: Obj) -> None:
                 found = _GO_TYPES.get(type(value), "null")
                 where = f"Go struct field ObjectMeta.metadata.{part} of type string"
                 raise _cannot_handle(kind, f"json: cannot unmarshal {found} into {where}")
+    for path in _MICRO_TIMES.get(kind.collection, ()):
+        value = dig(obj, *path)
+        if isinstance(value, str) and not _MICRO_TIME.match(value):
+            layout = "2006-01-02T15:04:05.000000Z07:00"
+            raise _cannot_handle(kind, f'parsing time "{value}" as "{layout}": cannot parse "Z" as ".000000"')
 
 
 def set_defaults(kind: Kind, obj: Obj) -> None:
@@ -43,7 +55,9 @@ def set_defaults(kind: Kind, obj: Obj) -> None:
     if kind is MUTATING:
         for webhook in obj.get("webhooks") or []:
             for key, value in _WEBHOOK_DEFAULTS.items():
-                webhook.setdefault(key, value)
+                webhook.setdefault(key, clone(value))
+            for rule in webhook.get("rules") or []:
+                rule.setdefault("scope", "*")
 
 
 _WEBHOOK_DEFAULTS: Final[Obj] = {
@@ -51,6 +65,8 @@ _WEBHOOK_DEFAULTS: Final[Obj] = {
     "matchPolicy": "Equivalent",
     "timeoutSeconds": 10,
     "reinvocationPolicy": "Never",
+    "namespaceSelector": {},
+    "objectSelector": {},
 }
 
 
@@ -104,7 +120,18 @@ def validate_create(kind: Kind, obj: Obj) -> None:
     faults = check("metadata.name", name) if kind is not EVENTS else []
     if kind is PODS:
         faults += pods.validate(obj)
+    elif kind.collection == EVENTS.collection:
+        faults += events.validate(obj, new_style=kind is not EVENTS)
+    elif kind is LEASES:
+        faults += _lease_faults(obj)
     _raise(kind, name, faults)
+
+
+def _lease_faults(lease: Obj) -> list[FieldFault]:
+    duration = dig(lease, "spec", "leaseDurationSeconds", default=1)
+    if duration > 0:
+        return []
+    return [FieldFault.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")]
 
 
 def validate_update(kind: Kind, subresource: str, obj: Obj, old: Obj) -> None:
@@ -112,9 +139,8 @@ def validate_update(kind: Kind, subresource: str, obj: Obj, old: Obj) -> None:
     faults: list[FieldFault] = []
     if kind is PODS and not subresource:
         faults = pods.validate_update(obj, old)
-    elif kind is LEASES and dig(obj, "spec", "leaseDurationSeconds", default=1) <= 0:
-        value = obj["spec"]["leaseDurationSeconds"]
-        faults = [FieldFault.invalid("spec.leaseDurationSeconds", value, "must be greater than 0")]
+    elif kind is LEASES:
+        faults = _lease_faults(obj)
     _raise(kind, obj["metadata"]["name"], faults)
 
 
