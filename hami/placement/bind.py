@@ -87,8 +87,6 @@ class Binder:
                 return f"bind to node {node} was called off: {call.called_off}"
             if not call.writing:
                 task.cancel()
-                # A task that is cancelled before its first step never reaches its own clean-up.
-                self._world.in_flight.remove(call)
             raise
 
     async def _run(self, call: BindCall) -> str:
