@@ -160,17 +160,21 @@ def build_fakes() -> Path:
     return out
 
 
-def build_shim(kind: str = "release") -> Path:
-    """Build folder of meson with libvgpu.so and vgpu-info; `kind` is a build type of meson.
+def build_shim(kind: str = "release", sanitizer: str | None = None) -> Path:
+    """Build folder of meson with libvgpu.so and vgpu-info; `kind` and `sanitizer` are meson's buildtype and b_sanitize.
 
     Raises: BuildError.
     """
     tools = Path(sys.executable).parent
-    with _built_once(f"shim-{kind}-" + _content_hash(_files(SHIM_SOURCES))) as (out, needed):
+    with _built_once(f"shim-{kind}-{sanitizer}-" + _content_hash(_files(SHIM_SOURCES))) as (out, needed):
         if needed:
             path = f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"
             meson = [str(tools / "meson"), "setup", str(out / "build"), str(SHIM_SOURCES), f"--buildtype={kind}"]
-            for command in (meson, [str(tools / "meson"), "compile", "-C", str(out / "build")]):
+            targets = []
+            if sanitizer is not None:
+                meson += [f"-Db_sanitize={sanitizer}", "-Db_lundef=false"]
+                targets = ["vgpu:shared_library"]
+            for command in (meson, [str(tools / "meson"), "compile", "-C", str(out / "build"), *targets]):
                 _call(["env", f"PATH={path}", *command])
     return out / "build"
 

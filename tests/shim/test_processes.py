@@ -36,6 +36,11 @@ def test_in_one_process(container: ContainerFactory, scenario: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_more_processes_than_places(container: ContainerFactory) -> None:
+    done = container(limit_mib=100).run("processes", "more_processes_than_places", timeout_s=60)
+    assert done.returncode == 0, done.stdout + done.stderr[-500:]
+
+
 @pytest.mark.parametrize("scenario", SEVERAL)
 def test_between_processes(container: ContainerFactory, scenario: str) -> None:
     done = container(limit_mib=100).run("processes", scenario)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import struct
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, kill
+from tests.shim.conftest import ContainerFactory, make_container
+from tests.shim.harness import MIB, kill, used_values
 
 # Upstream's version 1.2 (spec/shim.md 5): offsets that monitors outside this repository read.
 MAGIC = 19920718
@@ -186,3 +188,26 @@ def test_a_symbolic_link_is_not_followed(container: ContainerFactory, tmp_path: 
     box.region.symlink_to(target)
     assert box.run("test_alloc", 8).returncode == 1
     assert target.read_text() == "keep me"
+
+
+def test_users_of_a_container_share_one_account(fakes: Path, shim: Path) -> None:
+    """A process that is not root joins the region that root made, and the other way round."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can start a process as another user")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        box = make_container(folder, fakes, shim, limit_mib=100)
+        box.region.parent.chmod(0o777)
+        holder = box.start("test_alloc_hold", 64)
+        assert holder.stdout is not None
+        assert holder.stdout.readline().startswith("held")
+        try:
+            command = [box.program("test_alloc"), "48"]
+            done = subprocess.run(
+                command, env=box.environment(), user=65534, capture_output=True, text=True, timeout=20, check=False
+            )
+            assert done.returncode == 2, done.stdout + done.stderr
+            assert used_values(done)["before"] == 64 * MIB
+        finally:
+            holder.communicate("")

@@ -33,7 +33,9 @@ static size_t bytes_of_format(int format) {
     }
 }
 
-static size_t at_least_one(size_t value) { return value == 0 ? 1 : value; }
+static size_t at_least_one(size_t value) {
+    return value == 0 ? 1 : value;
+}
 
 static size_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int level) {
     size_t depth = shape->Flags & CUDA_ARRAY3D_LAYERED ? shape->Depth : shape->Depth >> level;

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define BUCKETS 65536
-#define CLASSES 64
+#define BUCKETS   65536
+#define CLASSES   64
 #define HIGH_BASE 0x7f0000000000ULL
-#define LOW_BASE 0x10000000ULL
+#define LOW_BASE  0x10000000ULL
 
 struct hole {
     CUdeviceptr at;
@@ -20,7 +20,9 @@ static struct hole *holes[2][CLASSES];
 static CUdeviceptr next_address[2] = {HIGH_BASE, LOW_BASE};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-size_t fake_round_up(size_t bytes, size_t granule) { return (bytes + granule - 1) / granule * granule; }
+size_t fake_round_up(size_t bytes, size_t granule) {
+    return (bytes + granule - 1) / granule * granule;
+}
 
 static int class_of(size_t bytes) {
     int class = 9; /* the driver aligns to 512 bytes at most by promise */
@@ -58,7 +60,9 @@ void fake_address_back(CUdeviceptr at, size_t span) {
     pthread_mutex_unlock(&lock);
 }
 
-static struct fake_block **bucket_of(CUdeviceptr at) { return &buckets[(at >> 9) * 0x9e3779b97f4a7c15ULL >> 48]; }
+static struct fake_block **bucket_of(CUdeviceptr at) {
+    return &buckets[(at >> 9) * 0x9e3779b97f4a7c15ULL >> 48];
+}
 
 static void enter_table(struct fake_block *block) {
     pthread_mutex_lock(&lock);

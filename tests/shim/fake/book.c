@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BOOK_MAGIC 0x46414b45u
@@ -107,7 +108,9 @@ static void prepare_book(void) {
     book->magic = BOOK_MAGIC;
 }
 
-static void forget_in_child(void) { mine = NULL; }
+static void forget_in_child(void) {
+    mine = NULL;
+}
 
 static void open_book(void) {
     const struct fake_config *config = fake_config();
@@ -118,6 +121,7 @@ static void open_book(void) {
             fprintf(stderr, "fake driver: cannot open %s\n", config->state_path);
             abort();
         }
+        (void)!fchmod(fd, 0666); /* processes of any user use the card; only the owner can widen the mode */
     }
     book = map_book(fd);
     prepare_book();
@@ -162,7 +166,9 @@ static void enter(void) {
     lock_book();
 }
 
-static void leave(void) { pthread_mutex_unlock(&book->lock); }
+static void leave(void) {
+    pthread_mutex_unlock(&book->lock);
+}
 
 bool fake_take(int card, uint64_t bytes) {
     const struct fake_card *facts = &fake_config()->cards[card];

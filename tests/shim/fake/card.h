@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAKE_MAX_CARDS 16
-#define FAKE_MAX_PROCESSES 1024
-#define FAKE_MIB (1024ULL * 1024ULL)
+#define FAKE_MAX_CARDS     16
+#define FAKE_MAX_PROCESSES 2048
+#define FAKE_MIB           (1024ULL * 1024ULL)
 
 enum fake_mig { FAKE_MIG_UNSUPPORTED, FAKE_MIG_OFF, FAKE_MIG_ON };
 

@@ -165,9 +165,13 @@ const struct fake_card *fake_visible_card(int index, int *machine_index) {
     return &config.cards[visible[index]];
 }
 
-const char *fake_driver_version(void) { return fake_config()->driver_version; }
+const char *fake_driver_version(void) {
+    return fake_config()->driver_version;
+}
 
-int fake_nvml_cuda_version(void) { return fake_config()->cuda_version; }
+int fake_nvml_cuda_version(void) {
+    return fake_config()->cuda_version;
+}
 
 void fake_uuid_bytes(const char *text, unsigned char out[16]) {
     memset(out, 0, 16);

@@ -29,7 +29,9 @@ static void in_child(void) {
     }
 }
 
-static void watch_fork(void) { pthread_atfork(NULL, NULL, in_child); }
+static void watch_fork(void) {
+    pthread_atfork(NULL, NULL, in_child);
+}
 
 static int visible_by_name(const char *word) {
     char *end = NULL;
@@ -138,7 +140,9 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) { return cuDeviceGetUuid(uuid, device); }
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+    return cuDeviceGetUuid(uuid, device);
+}
 
 CUresult cuDeviceGetPCIBusId(char *bus_id, int len, CUdevice device) {
     const struct fake_card *card = card_of(device, NULL);
@@ -292,9 +296,13 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxDestroy(CUcontext ctx) { return cuCtxDestroy_v2(ctx); }
+CUresult cuCtxDestroy(CUcontext ctx) {
+    return cuCtxDestroy_v2(ctx);
+}
 
-CUresult cuCtxDetach(CUcontext ctx) { return cuCtxDestroy_v2(ctx); }
+CUresult cuCtxDetach(CUcontext ctx) {
+    return cuCtxDestroy_v2(ctx);
+}
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev) {
     FAKE_ENTER("cuDevicePrimaryCtxRetain");
@@ -338,14 +346,18 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
     return primary_let_go(dev, false);
 }
 
-CUresult cuDevicePrimaryCtxRelease(CUdevice dev) { return primary_let_go(dev, false); }
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
+    return primary_let_go(dev, false);
+}
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     FAKE_ENTER("cuDevicePrimaryCtxReset_v2");
     return primary_let_go(dev, true);
 }
 
-CUresult cuDevicePrimaryCtxReset(CUdevice dev) { return primary_let_go(dev, true); }
+CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
+    return primary_let_go(dev, true);
+}
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active) {
     int machine;
@@ -379,7 +391,9 @@ CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPushCurrent(CUcontext ctx) { return cuCtxPushCurrent_v2(ctx); }
+CUresult cuCtxPushCurrent(CUcontext ctx) {
+    return cuCtxPushCurrent_v2(ctx);
+}
 
 CUresult cuCtxPopCurrent_v2(CUcontext *ctx) {
     if (depth == 0) {
@@ -392,7 +406,9 @@ CUresult cuCtxPopCurrent_v2(CUcontext *ctx) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPopCurrent(CUcontext *ctx) { return cuCtxPopCurrent_v2(ctx); }
+CUresult cuCtxPopCurrent(CUcontext *ctx) {
+    return cuCtxPopCurrent_v2(ctx);
+}
 
 CUresult cuCtxGetDevice(CUdevice *device) {
     CUcontext context;
@@ -439,4 +455,6 @@ CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev,
     return result;
 }
 
-CUresult cuGreenCtxDestroy(CUgreenCtx ctx) { return cuCtxDestroy_v2((CUcontext)ctx); }
+CUresult cuGreenCtxDestroy(CUgreenCtx ctx) {
+    return cuCtxDestroy_v2((CUcontext)ctx);
+}

@@ -51,7 +51,9 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned i
     return cuIpcOpenMemHandle_v2(dptr, handle, flags);
 }
 
-CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) { return cuMemFree_v2(dptr); }
+CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
+    return cuMemFree_v2(dptr);
+}
 
 /* The other interface's memory is on this card too; the stand-in driver books it with the importing process. */
 CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
@@ -125,7 +127,9 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int nu
     return cuModuleLoadData(module, image);
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) { return cuModuleLoadData(module, image); }
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
+    return cuModuleLoadData(module, image);
+}
 
 CUresult cuModuleUnload(CUmodule module) {
     FAKE_ENTER("cuModuleUnload");
@@ -152,4 +156,6 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, int *jit_op
     return cuLibraryLoadData(library, file, jit_options, jit_values, num_jit, lib_options, lib_values, num_lib);
 }
 
-CUresult cuLibraryUnload(CUlibrary library) { return cuModuleUnload((CUmodule)library); }
+CUresult cuLibraryUnload(CUlibrary library) {
+    return cuModuleUnload((CUmodule)library);
+}

@@ -159,7 +159,9 @@ CUresult cuMemAllocHost_v2(void **pp, size_t bytesize) {
     return cuMemHostAlloc(pp, bytesize, 0);
 }
 
-CUresult cuMemAllocHost(void **pp, unsigned int bytesize) { return cuMemHostAlloc(pp, bytesize, 0); }
+CUresult cuMemAllocHost(void **pp, unsigned int bytesize) {
+    return cuMemHostAlloc(pp, bytesize, 0);
+}
 
 CUresult cuMemFreeHost(void *p) {
     struct fake_block *block = fake_block_take((CUdeviceptr)(uintptr_t)p);
@@ -187,7 +189,9 @@ CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int flags) {
     return cuMemHostRegister_v2(p, bytesize, flags);
 }
 
-CUresult cuMemHostUnregister(void *p) { return p == NULL ? CUDA_ERROR_INVALID_VALUE : fake_ready(); }
+CUresult cuMemHostUnregister(void *p) {
+    return p == NULL ? CUDA_ERROR_INVALID_VALUE : fake_ready();
+}
 
 uint64_t fakeCardUsed(CUdevice device) {
     int machine;
@@ -199,4 +203,6 @@ uint64_t fakeCardUsedByMe(CUdevice device) {
     return fake_machine_of(device, &machine) == CUDA_SUCCESS ? fake_used_by_me(machine) : 0;
 }
 
-uint64_t fakeCallsOf(const char *function) { return fake_calls(function); }
+uint64_t fakeCallsOf(const char *function) {
+    return fake_calls(function);
+}

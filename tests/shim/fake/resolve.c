@@ -35,7 +35,9 @@ static const struct fake_export *best(const char *name, int version, int per_thr
     return found;
 }
 
-static int known(const char *name) { return best(name, FAKE_CUDA_VERSION, 1) != NULL; }
+static int known(const char *name) {
+    return best(name, FAKE_CUDA_VERSION, 1) != NULL;
+}
 
 static CUresult resolve(const char *name, void **pfn, int version, uint64_t flags, int *status) {
     if (name == NULL || pfn == NULL || version > FAKE_CUDA_VERSION || flags > 2) {

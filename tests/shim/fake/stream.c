@@ -34,7 +34,9 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
     return fake_ready();
 }
 
-CUresult cuStreamDestroy(CUstream stream) { return cuStreamDestroy_v2(stream); }
+CUresult cuStreamDestroy(CUstream stream) {
+    return cuStreamDestroy_v2(stream);
+}
 
 CUresult cuStreamSynchronize(CUstream stream) {
     FAKE_ENTER("cuStreamSynchronize");
@@ -45,23 +47,31 @@ CUresult cuStreamSynchronize(CUstream stream) {
     return fake_ready();
 }
 
-CUresult cuStreamSynchronize_ptsz(CUstream stream) { return cuStreamSynchronize(stream); }
+CUresult cuStreamSynchronize_ptsz(CUstream stream) {
+    return cuStreamSynchronize(stream);
+}
 
 CUresult cuStreamQuery(CUstream stream) {
     (void)stream;
     return fake_ready();
 }
 
-CUresult cuStreamGetCtx(CUstream stream, CUcontext *ctx) { return fake_stream_context(stream, ctx); }
+CUresult cuStreamGetCtx(CUstream stream, CUcontext *ctx) {
+    return fake_stream_context(stream, ctx);
+}
 
-CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *ctx) { return fake_stream_context(stream, ctx); }
+CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *ctx) {
+    return fake_stream_context(stream, ctx);
+}
 
 CUresult cuStreamIsCapturing(CUstream stream, int *status) {
     *status = fake_capture_of(stream) != NULL ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return fake_ready();
 }
 
-CUresult cuStreamIsCapturing_ptsz(CUstream stream, int *status) { return cuStreamIsCapturing(stream, status); }
+CUresult cuStreamIsCapturing_ptsz(CUstream stream, int *status) {
+    return cuStreamIsCapturing(stream, status);
+}
 
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, int *status, uint64_t *id, CUgraph *graph, const CUgraphNode **deps,
                                    size_t *num_deps) {
@@ -90,7 +100,9 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
     return cuGraphCreate(&stream->capture, 0);
 }
 
-CUresult cuStreamBeginCapture(CUstream stream) { return cuStreamBeginCapture_v2(stream, 0); }
+CUresult cuStreamBeginCapture(CUstream stream) {
+    return cuStreamBeginCapture_v2(stream, 0);
+}
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     if (fake_capture_of(stream) == NULL) {
@@ -101,7 +113,9 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) { return cuStreamEndCapture(stream, graph); }
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
+    return cuStreamEndCapture(stream, graph);
+}
 
 CUresult cuEventCreate(CUevent *event, unsigned int flags) {
     (void)flags;
@@ -126,7 +140,9 @@ CUresult cuEventDestroy_v2(CUevent event) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventDestroy(CUevent event) { return cuEventDestroy_v2(event); }
+CUresult cuEventDestroy(CUevent event) {
+    return cuEventDestroy_v2(event);
+}
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t bytes) {
     (void)dst;
@@ -199,4 +215,6 @@ CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *data)
     return fake_ready();
 }
 
-uint64_t fakeLaunches(int per_thread_stream) { return atomic_load(&launches[per_thread_stream != 0]); }
+uint64_t fakeLaunches(int per_thread_stream) {
+    return atomic_load(&launches[per_thread_stream != 0]);
+}

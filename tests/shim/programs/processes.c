@@ -81,6 +81,42 @@ static void fork_before_init(void) {
     EXPECT(used() == 100 * MIB);
 }
 
+/* More processes than the region has places (1024): the late ones are told by an error, nobody hangs, and when they are
+ * gone the places are free again. */
+static void more_processes_than_places(void) {
+    enum { COUNT = 1030 };
+    int done[2];
+    int leave[2];
+    char byte = 0;
+    long joined = 0;
+    EXPECT(pipe(done) == 0 && pipe(leave) == 0);
+    for (int i = 0; i < COUNT; i++) {
+        if (fork() == 0) {
+            CUcontext context;
+            CUdeviceptr pointer;
+            byte = cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
+                   cuCtxSetCurrent(context) == CUDA_SUCCESS && cuMemAlloc_v2(&pointer, 4096) == CUDA_SUCCESS;
+            close(leave[1]);
+            EXPECT(write(done[1], &byte, 1) == 1);
+            EXPECT(read(leave[0], &byte, 1) == 0);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < COUNT; i++) {
+        EXPECT(read(done[0], &byte, 1) == 1);
+        joined += byte;
+    }
+    close(leave[1]);
+    for (int i = 0; i < COUNT; i++) {
+        int status = -1;
+        wait(&status);
+        EXPECT(WIFEXITED(status));
+    }
+    EXPECT(joined == 1024);
+    begin();
+    EXPECT(used() == 0);
+}
+
 /* What the image before exec held is gone with it. The limit of the test is 100 MiB. */
 static void exec_forgets(void) {
     begin();
@@ -201,6 +237,7 @@ static const struct scenario scenarios[] = {
     {"fork_leaves_parent", fork_leaves_parent},
     {"fork_child_tries", fork_child_tries},
     {"fork_before_init", fork_before_init},
+    {"more_processes_than_places", more_processes_than_places},
     {"exec_forgets", exec_forgets},
     {"after_exec", after_exec},
     {"vfork_exec", vfork_exec},

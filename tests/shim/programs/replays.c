@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #define SEGMENT (20 * MIB)
-#define SHARE (100 * MIB)
+#define SHARE   (100 * MIB)
 
 static CUmemAllocationProp device_memory(int handle_type) {
     return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -169,4 +169,6 @@ static const struct scenario scenarios[] = {
     {"caching_allocator", caching_allocator},
 };
 
-int main(int argc, char **argv) { return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], argc, argv); }
+int main(int argc, char **argv) {
+    return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], argc, argv);
+}

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB ((size_t)1024 * 1024)
+#define MIB    ((size_t)1024 * 1024)
 #define ABSENT (-404)
 
 static uint64_t (*card_used)(CUdevice);

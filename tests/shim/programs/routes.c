@@ -5,15 +5,25 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static CUresult plain_take(struct held *held) { return CALL(cuMemAlloc_v2)(&held->pointer, held->bytes); }
+static CUresult plain_take(struct held *held) {
+    return CALL(cuMemAlloc_v2)(&held->pointer, held->bytes);
+}
 
-static CUresult plain_give(struct held *held) { return CALL(cuMemFree_v2)(held->pointer); }
+static CUresult plain_give(struct held *held) {
+    return CALL(cuMemFree_v2)(held->pointer);
+}
 
-static CUresult old_take(struct held *held) { return CALL(cuMemAlloc)(&held->low, (unsigned int)held->bytes); }
+static CUresult old_take(struct held *held) {
+    return CALL(cuMemAlloc)(&held->low, (unsigned int)held->bytes);
+}
 
-static CUresult old_give(struct held *held) { return CALL(cuMemFree)(held->low); }
+static CUresult old_give(struct held *held) {
+    return CALL(cuMemFree)(held->low);
+}
 
-static CUresult managed_take(struct held *held) { return CALL(cuMemAllocManaged)(&held->pointer, held->bytes, 1); }
+static CUresult managed_take(struct held *held) {
+    return CALL(cuMemAllocManaged)(&held->pointer, held->bytes, 1);
+}
 
 static CUresult pitch_take(struct held *held) {
     size_t pitch;
@@ -25,15 +35,21 @@ static CUresult old_pitch_take(struct held *held) {
     return CALL(cuMemAllocPitch)(&held->low, &pitch, 65536 - 100, (unsigned int)(held->bytes / 65536), 4);
 }
 
-static CUresult pinned_take(struct held *held) { return CALL(cuMemAllocHost_v2)(&held->host, held->bytes); }
+static CUresult pinned_take(struct held *held) {
+    return CALL(cuMemAllocHost_v2)(&held->host, held->bytes);
+}
 
 static CUresult old_pinned_take(struct held *held) {
     return CALL(cuMemAllocHost)(&held->host, (unsigned int)held->bytes);
 }
 
-static CUresult host_alloc_take(struct held *held) { return CALL(cuMemHostAlloc)(&held->host, held->bytes, 0); }
+static CUresult host_alloc_take(struct held *held) {
+    return CALL(cuMemHostAlloc)(&held->host, held->bytes, 0);
+}
 
-static CUresult pinned_give(struct held *held) { return CALL(cuMemFreeHost)(held->host); }
+static CUresult pinned_give(struct held *held) {
+    return CALL(cuMemFreeHost)(held->host);
+}
 
 static CUresult register_take(struct held *held) {
     held->host = malloc(held->bytes);
@@ -51,9 +67,13 @@ static CUresult register_give(struct held *held) {
     return result;
 }
 
-static CUresult settle(void) { return CALL(cuStreamSynchronize)(NULL); }
+static CUresult settle(void) {
+    return CALL(cuStreamSynchronize)(NULL);
+}
 
-static CUresult async_take(struct held *held) { return CALL(cuMemAllocAsync)(&held->pointer, held->bytes, NULL); }
+static CUresult async_take(struct held *held) {
+    return CALL(cuMemAllocAsync)(&held->pointer, held->bytes, NULL);
+}
 
 static CUresult async_give(struct held *held) {
     CUresult result = CALL(cuMemFreeAsync)(held->pointer, NULL);
@@ -171,7 +191,9 @@ static CUresult vmm_take(struct held *held) {
     return CALL(cuMemCreate)(&held->handle, held->bytes, &props, 0);
 }
 
-static CUresult vmm_give(struct held *held) { return CALL(cuMemRelease)(held->handle); }
+static CUresult vmm_give(struct held *held) {
+    return CALL(cuMemRelease)(held->handle);
+}
 
 static CUresult vmm_host_take(struct held *held) {
     CUmemAllocationProp props = device_props(CU_MEM_LOCATION_TYPE_HOST_NUMA);
@@ -205,7 +227,9 @@ static CUresult vmm_retained_take(struct held *held) {
     return result != CUDA_SUCCESS ? result : vmm_mapped_give(held);
 }
 
-static CUresult vmm_retained_give(struct held *held) { return CALL(cuMemRelease)(held->second); }
+static CUresult vmm_retained_give(struct held *held) {
+    return CALL(cuMemRelease)(held->second);
+}
 
 /* Exported and imported in the same process: one memory, two handles, charged once. */
 static CUresult vmm_shared_take(struct held *held) {
@@ -236,7 +260,9 @@ static CUresult reserve_take(struct held *held) {
     return CALL(cuMemAddressReserve)(&held->pointer, held->bytes, 0, 0, 0);
 }
 
-static CUresult reserve_give(struct held *held) { return CALL(cuMemAddressFree)(held->pointer, held->bytes); }
+static CUresult reserve_give(struct held *held) {
+    return CALL(cuMemAddressFree)(held->pointer, held->bytes);
+}
 
 static CUresult array_take(struct held *held) {
     CUDA_ARRAY_DESCRIPTOR shape = {
@@ -288,7 +314,9 @@ static CUresult sparse_take(struct held *held) {
     return CALL(cuArray3DCreate_v2)(&held->array, &shape);
 }
 
-static CUresult array_give(struct held *held) { return CALL(cuArrayDestroy)(held->array); }
+static CUresult array_give(struct held *held) {
+    return CALL(cuArrayDestroy)(held->array);
+}
 
 static CUresult mipmap_take(struct held *held) {
     CUDA_ARRAY3D_DESCRIPTOR shape = {
@@ -296,14 +324,18 @@ static CUresult mipmap_take(struct held *held) {
     return CALL(cuMipmappedArrayCreate)(&held->mipmap, &shape, 4);
 }
 
-static CUresult mipmap_give(struct held *held) { return CALL(cuMipmappedArrayDestroy)(held->mipmap); }
+static CUresult mipmap_give(struct held *held) {
+    return CALL(cuMipmappedArrayDestroy)(held->mipmap);
+}
 
 static CUresult external_take(struct held *held) {
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC what = {.type = 1, .handle = {.fd = -1}, .size = held->bytes};
     return CALL(cuImportExternalMemory)(&held->external, &what);
 }
 
-static CUresult external_give(struct held *held) { return CALL(cuDestroyExternalMemory)(held->external); }
+static CUresult external_give(struct held *held) {
+    return CALL(cuDestroyExternalMemory)(held->external);
+}
 
 /* A buffer mapped from external memory is not charged a second time, and its free is forwarded. */
 static CUresult external_buffer_take(struct held *held) {
@@ -331,7 +363,9 @@ static CUresult ipc_take(struct held *held) {
     return result != CUDA_SUCCESS ? result : CALL(cuIpcCloseMemHandle)(opened);
 }
 
-static CUresult graph_new(struct held *held) { return CALL(cuGraphCreate)(&held->graph, 0); }
+static CUresult graph_new(struct held *held) {
+    return CALL(cuGraphCreate)(&held->graph, 0);
+}
 
 static CUDA_MEM_ALLOC_NODE_PARAMS node_params(const struct held *held) {
     return (CUDA_MEM_ALLOC_NODE_PARAMS){.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -408,14 +442,18 @@ static CUresult fat_module_take(struct held *held) {
     return CALL(cuModuleLoadFatBinary)(&held->module, image);
 }
 
-static CUresult module_give(struct held *held) { return CALL(cuModuleUnload)(held->module); }
+static CUresult module_give(struct held *held) {
+    return CALL(cuModuleUnload)(held->module);
+}
 
 static CUresult library_take(struct held *held) {
     static const char image[64] = "";
     return CALL(cuLibraryLoadData)(&held->library, image, NULL, NULL, 0, NULL, NULL, 0);
 }
 
-static CUresult library_give(struct held *held) { return CALL(cuLibraryUnload)(held->library); }
+static CUresult library_give(struct held *held) {
+    return CALL(cuLibraryUnload)(held->library);
+}
 
 static CUresult keep_current(CUresult result) {
     CUcontext context;
@@ -425,9 +463,13 @@ static CUresult keep_current(CUresult result) {
     return result;
 }
 
-static CUresult context1_take(struct held *held) { return keep_current(CALL(cuCtxCreate)(&held->context, 0, 0)); }
+static CUresult context1_take(struct held *held) {
+    return keep_current(CALL(cuCtxCreate)(&held->context, 0, 0));
+}
 
-static CUresult context2_take(struct held *held) { return keep_current(CALL(cuCtxCreate_v2)(&held->context, 0, 0)); }
+static CUresult context2_take(struct held *held) {
+    return keep_current(CALL(cuCtxCreate_v2)(&held->context, 0, 0));
+}
 
 static CUresult context3_take(struct held *held) {
     return keep_current(CALL(cuCtxCreate_v3)(&held->context, NULL, 0, 0, 0));
@@ -437,11 +479,17 @@ static CUresult context4_take(struct held *held) {
     return keep_current(CALL(cuCtxCreate_v4)(&held->context, NULL, 0, 0));
 }
 
-static CUresult context_give(struct held *held) { return CALL(cuCtxDestroy_v2)(held->context); }
+static CUresult context_give(struct held *held) {
+    return CALL(cuCtxDestroy_v2)(held->context);
+}
 
-static CUresult green_take(struct held *held) { return CALL(cuGreenCtxCreate)(&held->green, NULL, 0, 1); }
+static CUresult green_take(struct held *held) {
+    return CALL(cuGreenCtxCreate)(&held->green, NULL, 0, 1);
+}
 
-static CUresult green_give(struct held *held) { return CALL(cuGreenCtxDestroy)(held->green); }
+static CUresult green_give(struct held *held) {
+    return CALL(cuGreenCtxDestroy)(held->green);
+}
 
 /* What was allocated in a context goes with the context. */
 static CUresult context_with_memory_take(struct held *held) {

@@ -272,4 +272,6 @@ static const struct scenario scenarios[] = {
     {"export_table_untouched", export_table_untouched},
 };
 
-int main(int argc, char **argv) { return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], argc, argv); }
+int main(int argc, char **argv) {
+    return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], argc, argv);
+}
