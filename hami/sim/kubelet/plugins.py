@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,23 @@ def _go_error(error: grpc.aio.AioRpcError) -> PluginCallError:
     code = error.code()
     name = _GO_CODES.get(code) or "".join(part.capitalize() for part in code.name.split("_"))
     return PluginCallError(f"rpc error: code = {name} desc = {error.details()}")
+
+
+@contextlib.contextmanager
+def _as_call_error() -> Iterator[None]:
+    """Failures of a call as PluginCallError, also when the plugin vanished and our channel was closed under the call.
+
+    gRPC then cancels the awaiting call without anyone having cancelled this task.
+    """
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise _go_error(error) from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise PluginCallError("rpc error: code = Canceled desc = grpc: the client connection is closing") from None
 
 
 class PluginClient:
@@ -71,21 +88,20 @@ class PluginClient:
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
         try:
-            answer = await self._stub.GetPreferredAllocation(
-                pb.PreferredAllocationRequest(container_requests=[request])
-            )
-        except grpc.aio.AioRpcError as error:
-            text = f"device plugin GetPreferredAllocation rpc failed with err: {_go_error(error)}"
+            with _as_call_error():
+                answer = await self._stub.GetPreferredAllocation(
+                    pb.PreferredAllocationRequest(container_requests=[request])
+                )
+        except PluginCallError as error:
+            text = f"device plugin GetPreferredAllocation rpc failed with err: {error}"
             raise PluginCallError(text) from error
         return list(answer.container_responses[0].deviceIDs) if answer.container_responses else []
 
     async def allocate(self, device_ids: list[str]) -> pb.ContainerAllocateResponse:
         """Allocate for one container. Raises PluginCallError."""
         request = pb.ContainerAllocateRequest(devices_ids=device_ids)
-        try:
+        with _as_call_error():
             answer = await self._stub.Allocate(pb.AllocateRequest(container_requests=[request]))
-        except grpc.aio.AioRpcError as error:
-            raise _go_error(error) from error
         if not answer.container_responses:
             raise PluginCallError(f"no containers return in allocation response {answer}")
         response: pb.ContainerAllocateResponse = answer.container_responses[0]
