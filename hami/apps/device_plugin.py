@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
+from watchfiles import awatch
 
 from hami import __version__
 from hami.apps import runtime
@@ -14,12 +16,16 @@ from hami.config import device_config, flags, node_config
 from hami.config import device_plugin as plugin_config
 from hami.config.device_plugin import DevicePluginSettings
 from hami.core.codec import RegisterForm
+from hami.core.errors import ConfigError
+from hami.deviceplugin.allocate import AllocateStats
 from hami.deviceplugin.plugin import Plugin
 from hami.deviceplugin.settings import Heartbeat, PluginSettings
 from hami.kube.client import ApiClient
 from hami.kube.events import EventRecorder
-from hami.nvml.probe import open_probe
+from hami.nvml.probe import DeviceProbe, open_probe
 from hami.obs import logs
+from hami.web import app
+from hami.web.server import Listener, serving
 
 log = structlog.get_logger("hami.device-plugin")
 
@@ -36,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     plugin_settings = effective(settings)
     for note in plugin_settings.notes:
         log.warning("configuration", note=note)
-    return asyncio.run(runtime.run_until_signal(_run(settings, plugin_settings)))
+    return asyncio.run(runtime.run_until_signal(Process(settings, plugin_settings).run()))
 
 
 def effective(settings: DevicePluginSettings) -> PluginSettings:
@@ -64,12 +70,86 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
     )
 
 
-async def _run(settings: DevicePluginSettings, plugin_settings: PluginSettings) -> None:
-    client = await ApiClient.load(settings.kubeconfig or None)
-    recorder = EventRecorder(client, COMPONENT, host=settings.node_name)
-    probe = open_probe(settings.nvml, node_name=settings.node_name, driver_root=Path(settings.driver_root))
-    try:
-        await runtime.run_together([recorder.run(), Plugin(plugin_settings, client, probe, recorder).run()])
-    finally:
-        await recorder.drain()
-        await client.close()
+class Process:
+    """One device plugin process: the plugin, made anew whenever its configuration changes."""
+
+    def __init__(self, settings: DevicePluginSettings, plugin_settings: PluginSettings) -> None:
+        self._settings = settings
+        self._effective = plugin_settings
+        self._plugin: Plugin | None = None
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serves until cancelled."""
+        settings = self._settings
+        client = await ApiClient.load(settings.kubeconfig or None)
+        recorder = EventRecorder(client, COMPONENT, host=settings.node_name)
+        probe = open_probe(settings.nvml, node_name=settings.node_name, driver_root=Path(settings.driver_root))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload, recorder)
+        try:
+            if settings.cleanup:
+                await Plugin(self._effective, client, probe, recorder).remove_annotations()
+                return
+            async with serving(self._listeners()):
+                jobs = [recorder.run(), self._follow_files(recorder), self._serve(client, probe, recorder)]
+                await runtime.run_together(jobs)
+        finally:
+            await recorder.drain()
+            await client.close()
+
+    async def _serve(self, client: ApiClient, probe: DeviceProbe, recorder: EventRecorder) -> None:
+        """Runs plugins one after another, each with the configuration of its time."""
+        while True:
+            self._changed.clear()
+            self._plugin = Plugin(self._effective, client, probe, recorder)
+            running = asyncio.ensure_future(self._plugin.run())
+            changed = asyncio.ensure_future(self._changed.wait())
+            try:
+                await asyncio.wait({running, changed}, return_when=asyncio.FIRST_COMPLETED)
+                if running.done():
+                    running.result()
+            finally:
+                changed.cancel()
+                running.cancel()
+                await asyncio.wait({running})
+
+    async def _follow_files(self, recorder: EventRecorder) -> None:
+        files = [file for file in (self._settings.device_config_file, self._settings.node_config_file) if file]
+        folders = sorted({file.absolute().parent for file in files if file.absolute().parent.is_dir()})
+        async for _ in awatch(*folders, recursive=False):
+            self._reload(recorder)
+
+    def _reload(self, recorder: EventRecorder) -> None:
+        """Takes the new configuration if it is right; otherwise the last good one stays in force, and it is said."""
+        try:
+            fresh = effective(self._settings)
+        except ConfigError as error:
+            log.warning("configuration not reloaded, the last good one stays in force", error=str(error))
+            recorder.node_event(
+                self._settings.node_name, warning=True, reason="InvalidConfiguration", message=str(error)
+            )
+            return
+        if fresh != self._effective:
+            log.info("configuration reloaded")
+            self._effective = fresh
+            self._changed.set()
+
+    def _listeners(self) -> list[Listener]:
+        if self._settings.ops_listen is None:
+            return []
+        return [Listener(self._settings.ops_listen, app.plugin_app(self._missing, self._counters), None)]
+
+    def _missing(self) -> str:
+        registered = self._plugin is not None and self._plugin.registered.is_set()
+        return "" if registered else "not registered with kubelet"
+
+    def _counters(self) -> dict[str, float]:
+        if self._plugin is None:
+            return {}
+        state = self._plugin.board.state
+        return {
+            **{f"allocate_{name}": getattr(self._plugin.stats, name) for name in AllocateStats.__dataclass_fields__},
+            "registered": float(self._plugin.registered.is_set()),
+            "cards": float(len(state.cards)),
+            "cards_unhealthy": float(sum(1 for card in state.cards if not state.healthy(card.uuid))),
+        }

@@ -44,7 +44,10 @@ async def run_together(jobs: Sequence[Coroutine[Any, Any, Any]]) -> None:
             for job in jobs:
                 group.create_task(job)
     except* Exception as failures:  # noqa: BLE001 - re-raised as itself below
-        raise failures.exceptions[0] from None
+        first: BaseException = failures
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None
 
 
 async def follow_files(tls: Any, *files: Path) -> None:

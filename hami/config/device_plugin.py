@@ -38,7 +38,7 @@ class DevicePluginSettings(msgspec.Struct, frozen=True):
     register_format: str
     topology_score: bool
     ops_listen: Address | None
-    fail_on_init_error: bool
+    cleanup: bool
     verbosity: int
 
 
@@ -104,20 +104,14 @@ FLAGS: Final = (
         "topology-score", "publish pair scores of cards", False, flags.boolean, env="ENABLE_TOPOLOGY_SCORE", switch=True
     ),
     Flag("metrics-bind-address", "listener of /metrics and /healthz; empty: none", "", metavar="ADDRESS"),
-    Flag(
-        "fail-on-init-error",
-        "end when NVML does not start; false: wait for it",
-        True,
-        flags.boolean,
-        env="FAIL_ON_INIT_ERROR",
-        switch=True,
-    ),
+    Flag("cleanup", "take back what was written to the node, and end", False, flags.boolean, switch=True),
     flags.VERBOSITY,
 )
 
 IGNORED: Final = (
     *KLOG,
     "mig-strategy",
+    "fail-on-init-error",
     "dev-root",
     "nvidia-dev-root",
     "gdrcopy-enabled",
@@ -170,7 +164,7 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[DevicePlu
         register_format=values["register_format"],
         topology_score=values["topology_score"],
         ops_listen=parse_address(ops, default_https=False, flag="metrics-bind-address") if ops else None,
-        fail_on_init_error=values["fail_on_init_error"],
+        cleanup=values["cleanup"],
         verbosity=values["v"],
     )
     return settings, ignored

@@ -12,6 +12,7 @@ from hami.config import flags
 from hami.config.flags import Flag
 from hami.core.errors import ConfigError
 from hami.core.model import Policies
+from hami.core.policies import unknown_policy
 from hami.web.server import Address, parse_address
 
 
@@ -173,6 +174,9 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Scheduler
     https = bool(values["cert_file"])
     device_policies = tuple(word.strip() for word in values["gpu_scheduler_policy"].split(",") if word.strip())
     metrics = values["metrics_bind_address"]
+    policies = Policies(node=values["node_scheduler_policy"], device=device_policies or ("spread",))
+    if problem := unknown_policy(policies):
+        raise ConfigError(f"--gpu-scheduler-policy: {problem}")
     settings = SchedulerSettings(
         kubeconfig=values["kubeconfig"],
         listen=tuple(parse_address(text, default_https=https, flag="http_bind") for text in values["http_bind"]),
@@ -180,7 +184,7 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Scheduler
         key_file=Path(values["key_file"]) if https else None,
         metrics_listen=parse_address(metrics, default_https=False, flag="metrics-bind-address") if metrics else None,
         scheduler_name=values["scheduler_name"],
-        policies=Policies(node=values["node_scheduler_policy"], device=device_policies or ("spread",)),
+        policies=policies,
         device_config_file=Path(values["device_config_file"]),
         node_label_selector=values["node_label_selector"],
         qps=values["kube_qps"],

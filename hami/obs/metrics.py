@@ -30,7 +30,3 @@ last_event_age_seconds: Final = Gauge(
 certificate_not_after_seconds: Final = Gauge(
     "hami_scheduler_certificate_not_after_seconds", "Unix time at which the served certificate ends", registry=registry
 )
-plugin_allocates: Final = Counter("hami_plugin_allocates", "Allocate calls, by outcome", ["outcome"], registry=registry)
-plugin_registrations: Final = Counter(
-    "hami_plugin_registrations", "Registrations with kubelet, by outcome", ["outcome"], registry=registry
-)

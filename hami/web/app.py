@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fastapi import FastAPI, Response
 
@@ -26,6 +26,20 @@ def build(extender: Extender, webhook: Webhook, ready: Callable[[], str]) -> asg
             await asgi.answer(send, 405, b"Method Not Allowed\n", allow, content_type=asgi.TEXT)
         else:
             await route(scope, receive, send)
+
+    return app
+
+
+def plugin_app(ready: Callable[[], str], counters: Callable[[], Mapping[str, float]]) -> asgi.App:
+    """Health, version and `/metrics` of a device plugin; `counters` gives metric names without their prefix."""
+    app = ops_app(ready)
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        lines = [
+            f"# TYPE hami_plugin_{name} gauge\nhami_plugin_{name} {value:g}\n" for name, value in counters().items()
+        ]
+        return Response("".join(lines), media_type="text/plain; version=0.0.4")
 
     return app
 

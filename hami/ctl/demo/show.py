@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich import box
 from rich.console import Console
@@ -13,11 +14,17 @@ from hami.ctl.demo.report import NodeReport, PodReport
 from hami.ctl.demo.tour import Ending
 
 
+PLAIN_WIDTH: Final = 110
+"""Columns where no terminal says how many it has: a file or a pipe."""
+
+
 class Screen:
     """Where the demo speaks. Quiet on stdout while `--json` is asked for: then progress goes to stderr."""
 
     def __init__(self, *, progress_to_stderr: bool) -> None:
         self.console = Console(highlight=False, soft_wrap=True, stderr=progress_to_stderr)
+        if not self.console.is_terminal:
+            self.console.width = PLAIN_WIDTH
 
     def step(self, text: str, seconds: float | None = None) -> None:
         """One line of progress."""
