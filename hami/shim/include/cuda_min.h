@@ -2,8 +2,8 @@
  * The part of NVIDIA's public CUDA driver interface that the shim and its test doubles touch.
  *
  * Names, values and layouts are facts of the binary interface; nothing here depends on a CUDA toolkit. One prototype
- * per exported symbol: "cuMemAlloc" below is the old 32-bit symbol, never a macro for a newer one, so what we build does
- * not depend on the age of a header. Enumerations are plain ints, which is what the interface passes.
+ * per exported symbol: "cuMemAlloc" below is the old 32-bit symbol, never a macro for a newer one, so what we build
+ * does not depend on the age of a header. Enumerations are plain ints, which is what the interface passes.
  */
 #ifndef HAMI_SHIM_CUDA_MIN_H
 #define HAMI_SHIM_CUDA_MIN_H
@@ -60,7 +60,7 @@ typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUlaunchAttribute_st CUlaunchAttribute;
 
-#define CU_STREAM_LEGACY ((CUstream)0x1)
+#define CU_STREAM_LEGACY     ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
 
 typedef struct {
@@ -420,8 +420,7 @@ CUDAAPI CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, cons
 CUDAAPI CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit_options, void **jit_values,
                                    unsigned int num_jit, int *lib_options, void **lib_values, unsigned int num_lib);
 CUDAAPI CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, int *jit_options, void **jit_values,
-                                       unsigned int num_jit, int *lib_options, void **lib_values,
-                                       unsigned int num_lib);
+                                       unsigned int num_jit, int *lib_options, void **lib_values, unsigned int num_lib);
 CUDAAPI CUresult cuLibraryUnload(CUlibrary library);
 
 CUDAAPI CUresult cuGraphCreate(CUgraph *graph, unsigned int flags);

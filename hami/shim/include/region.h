@@ -2,9 +2,9 @@
  * The shared region: one file per container, mapped by every process that uses a card, and by the monitor.
  *
  * The first part has, byte for byte, version 1.2 of the layout that HAMi's monitors read (spec/shim.md section 5); the
- * tail behind it is ours. Truth and mirror are one: the bytes a process holds on a card are procs[slot].used[card].total
- * and nothing else, so no two copies can disagree after a kill. hami/shim/layout.py says the same in Python; a test
- * compares the two.
+ * tail behind it is ours. Truth and mirror are one: the bytes a process holds on a card are
+ * procs[slot].used[card].total and nothing else, so no two copies can disagree after a kill. hami/shim/layout.py says
+ * the same in Python; a test compares the two.
  */
 #ifndef HAMI_SHIM_REGION_H
 #define HAMI_SHIM_REGION_H
@@ -13,16 +13,16 @@
 #include <stdint.h>
 
 #define VGPU_REGION_MAGIC 19920718
-#define VGPU_MAX_DEVICES 16
-#define VGPU_MAX_SLOTS 1024
-#define VGPU_UUID_LEN 96
+#define VGPU_MAX_DEVICES  16
+#define VGPU_MAX_SLOTS    1024
+#define VGPU_UUID_LEN     96
 
-#define VGPU_TAIL_MAGIC 0x4c494154554d4148ULL /* "HAMUTAIL", little endian */
+#define VGPU_TAIL_MAGIC   0x4c494154554d4148ULL /* "HAMUTAIL", little endian */
 #define VGPU_TAIL_VERSION 1
 
 /* Advisory byte locks (open file description locks) live past the end of the file. */
 #define VGPU_LOCK_SLOT_BASE 0x40000000LL
-#define VGPU_LOCK_INIT (VGPU_LOCK_SLOT_BASE + VGPU_MAX_SLOTS)
+#define VGPU_LOCK_INIT      (VGPU_LOCK_SLOT_BASE + VGPU_MAX_SLOTS)
 
 enum { VGPU_SLOT_FREE = 0, VGPU_SLOT_RUNNING = 1, VGPU_SLOT_SUSPENDED = 2 };
 

@@ -10,18 +10,22 @@
 #include "log.h"
 #include "member.h"
 
-#define WAITERS 0x80000000U
-#define SPINS 100
-#define WAIT_NS 2000000           /* how long to sleep before asking whether the holder lives */
+#define WAITERS           0x80000000U
+#define SPINS             100
+#define WAIT_NS           2000000     /* how long to sleep before asking whether the holder lives */
 #define SWEEP_INTERVAL_NS 100000000LL /* readers look for the dead at most this often */
 
-static uint32_t load_word(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
+static uint32_t load_word(const uint32_t *word) {
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
 
 static bool swap_word(uint32_t *word, uint32_t expected, uint32_t wanted) {
     return __atomic_compare_exchange_n(word, &expected, wanted, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-static void wake_one(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0); }
+static void wake_one(uint32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
 
 /*
  * The holder is gone when its slot's byte lock is. We hold that byte while we take over, so that no new process can own
@@ -145,7 +149,9 @@ bool vgpu_account_reserve(int card, uint64_t bytes, vgpu_use_t use) {
     return false;
 }
 
-void vgpu_account_force(int card, uint64_t bytes, vgpu_use_t use) { raise(vgpu_member.region, card, bytes, use); }
+void vgpu_account_force(int card, uint64_t bytes, vgpu_use_t use) {
+    raise(vgpu_member.region, card, bytes, use);
+}
 
 void vgpu_account_return(int card, uint64_t bytes, vgpu_use_t use) {
     vgpu_usage_t *usage = &vgpu_member.region->procs[vgpu_member.slot].used[card];

@@ -1,9 +1,9 @@
 /*
  * Grant and return bytes of a card: the one place where use is compared with the limit.
  *
- * A grant is one step for all processes of the container: under the card's lock, the sum over all slots is compared with
- * the limit and our own counter is raised. The lock is never held across a driver call. A holder that was killed is
- * found out by its byte lock; nothing can be left half done, because the grant is a single store.
+ * A grant is one step for all processes of the container: under the card's lock, the sum over all slots is compared
+ * with the limit and our own counter is raised. The lock is never held across a driver call. A holder that was killed
+ * is found out by its byte lock; nothing can be left half done, because the grant is a single store.
  */
 #ifndef HAMI_SHIM_ACCOUNT_H
 #define HAMI_SHIM_ACCOUNT_H

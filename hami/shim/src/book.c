@@ -5,7 +5,7 @@
 
 #include "lock.h"
 
-#define SHARDS 64
+#define SHARDS         64
 #define FIRST_CAPACITY 64
 
 typedef struct {
@@ -24,7 +24,9 @@ static uint64_t mix(book_kind_t kind, uint64_t key) {
     return x ^ (x >> 32);
 }
 
-static shard_t *shard_of(uint64_t hash) { return &shards[hash >> 58]; }
+static shard_t *shard_of(uint64_t hash) {
+    return &shards[hash >> 58];
+}
 
 static uint32_t find_place(const shard_t *shard, uint64_t hash, book_kind_t kind, uint64_t key) {
     uint32_t mask = shard->capacity - 1;
@@ -112,9 +114,13 @@ static bool look_up(book_kind_t kind, uint64_t key, book_entry_t *out, bool remo
     return found;
 }
 
-bool book_take(book_kind_t kind, uint64_t key, book_entry_t *out) { return look_up(kind, key, out, true); }
+bool book_take(book_kind_t kind, uint64_t key, book_entry_t *out) {
+    return look_up(kind, key, out, true);
+}
 
-bool book_find(book_kind_t kind, uint64_t key, book_entry_t *out) { return look_up(kind, key, out, false); }
+bool book_find(book_kind_t kind, uint64_t key, book_entry_t *out) {
+    return look_up(kind, key, out, false);
+}
 
 bool book_search(bool (*matches)(const book_entry_t *, void *), void *argument, book_entry_t *out) {
     bool found = false;

@@ -1,9 +1,9 @@
 /*
  * What this process holds: which driver object stands for how many bytes on which card.
  *
- * Sharded hash table with open addressing; cost does not grow with the number of live blocks. A free takes its entry out
- * before it calls the driver and puts it back if the driver refuses: the other way round, another thread could be given
- * the same address in between and lose its entry (spec/shim.md 12).
+ * Sharded hash table with open addressing; cost does not grow with the number of live blocks. A free takes its entry
+ * out before it calls the driver and puts it back if the driver refuses: the other way round, another thread could be
+ * given the same address in between and lose its entry (spec/shim.md 12).
  */
 #ifndef HAMI_SHIM_BOOK_H
 #define HAMI_SHIM_BOOK_H
@@ -37,8 +37,8 @@ typedef struct {
 } book_entry_t;
 
 /*
- * Add an entry; false when there is no memory for it. An entry of the same key that was still there (the driver gave the
- * address out again, so its object is gone) is copied to "replaced"; replaced->kind is 0 otherwise.
+ * Add an entry; false when there is no memory for it. An entry of the same key that was still there (the driver gave
+ * the address out again, so its object is gone) is copied to "replaced"; replaced->kind is 0 otherwise.
  */
 bool book_put(const book_entry_t *entry, book_entry_t *replaced);
 

@@ -11,8 +11,8 @@
 void vgpu_uuid_text(const CUuuid *uuid, char text[VGPU_UUID_LEN]) {
     const unsigned char *b = (const unsigned char *)uuid->bytes;
     memset(text, 0, VGPU_UUID_LEN);
-    snprintf(text, VGPU_UUID_LEN, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    snprintf(text, VGPU_UUID_LEN, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
 /* The ordinal-th item of CUDA_VISIBLE_DEVICES where it is a plain number. */

@@ -14,7 +14,7 @@
 #include "parse.h"
 
 #define LIMIT_NAME "CUDA_DEVICE_MEMORY_LIMIT"
-#define CORE_NAME "CUDA_DEVICE_SM_LIMIT"
+#define CORE_NAME  "CUDA_DEVICE_SM_LIMIT"
 
 static void refuse(vgpu_config_t *config, const char *name, const char *value, const char *why) {
     if (!config->refused) {
@@ -183,8 +183,7 @@ void vgpu_config_build(vgpu_config_t *config, char *const *environment, const ch
             split_and_set(config, *environment, strlen(*environment), true);
         }
     }
-    config->active = config->active || config->refused || any_limit(&config->owner) ||
-                     any_limit(&config->user);
+    config->active = config->active || config->refused || any_limit(&config->owner) || any_limit(&config->user);
 }
 
 static bool read_whole(const char *path, char *buffer, size_t size, bool *exists) {

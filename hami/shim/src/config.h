@@ -14,7 +14,7 @@
 
 #include "region.h"
 
-#define VGPU_CONFIG_PATH "/usr/local/vgpu/vgpu.conf"
+#define VGPU_CONFIG_PATH    "/usr/local/vgpu/vgpu.conf"
 #define VGPU_DEFAULT_REGION "/tmp/cudevshr.cache"
 
 typedef struct {
@@ -36,10 +36,10 @@ typedef struct {
 } vgpu_limits_t;
 
 typedef struct {
-    bool active;      /* there is something to count or to limit */
-    bool refused;     /* a value could not be read; reason says which */
-    bool fail_open;   /* policy when the region cannot be used; only the mounted file may say open */
-    bool from_file;   /* the mounted file was read */
+    bool active;    /* there is something to count or to limit */
+    bool refused;   /* a value could not be read; reason says which */
+    bool fail_open; /* policy when the region cannot be used; only the mounted file may say open */
+    bool from_file; /* the mounted file was read */
     bool oversubscribe;
     bool context_set; /* VGPU_CONTEXT_SIZE given: do not measure */
     uint64_t context_bytes;

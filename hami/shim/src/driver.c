@@ -6,7 +6,7 @@
 #include "elfwalk.h"
 #include "log.h"
 
-#define RTLD_LAZY_FLAG 0x1
+#define RTLD_LAZY_FLAG   0x1
 #define RTLD_NOLOAD_FLAG 0x4
 
 typedef void *(*dlopen_t)(const char *, int);
@@ -93,6 +93,10 @@ void *vgpu_helper(vgpu_helper_t helper) {
     return cached(&helpers[helper], name[0] == 'n' ? LIBRARY_NVML : LIBRARY_CUDA, name, true);
 }
 
-void *vgpu_cuda_symbol(const char *name) { return symbol(LIBRARY_CUDA, name, true); }
+void *vgpu_cuda_symbol(const char *name) {
+    return symbol(LIBRARY_CUDA, name, true);
+}
 
-void *vgpu_nvml_symbol(const char *name) { return symbol(LIBRARY_NVML, name, true); }
+void *vgpu_nvml_symbol(const char *name) {
+    return symbol(LIBRARY_NVML, name, true);
+}

@@ -40,8 +40,7 @@ void *vgpu_nvml_symbol(const char *name);
 #define REAL(symbol) ((__typeof__(&symbol))vgpu_real(HOOK_##symbol))
 
 /* A driver function that we call but do not hook. */
-#define DRIVER(symbol)                                                                                                 \
-    ((__typeof__(&symbol))vgpu_helper(VGPU_HELPER_##symbol))
+#define DRIVER(symbol) ((__typeof__(&symbol))vgpu_helper(VGPU_HELPER_##symbol))
 
 #define VGPU_HELPERS(X)                                                                                                \
     X(cuCtxGetCurrent)                                                                                                 \

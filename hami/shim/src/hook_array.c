@@ -27,23 +27,23 @@ static uint64_t element_bits(int format, unsigned int channels) {
         short first, last;
         short bits;
     } packed[] = {
-        {0x50, 0x50, 32}, /* 10:10:10:2 */
-        {0x91, 0x92, 4},  /* BC1 */
-        {0x93, 0x96, 8},  /* BC2, BC3 */
-        {0x97, 0x98, 4},  /* BC4 */
-        {0x99, 0x9e, 8},  /* BC5, BC6H, BC7 */
-        {0x9f, 0x9f, 24}, /* P010 */
-        {0xa1, 0xa1, 24}, /* P016 */
-        {0xa2, 0xa2, 16}, /* NV16 */
-        {0xa3, 0xa4, 32}, /* P210, P216 */
-        {0xa5, 0xa5, 16}, /* YUY2 */
-        {0xa6, 0xa9, 32}, /* Y210, Y216, AYUV, Y410 */
-        {0xb0, 0xb0, 12}, /* NV12 */
-        {0xb1, 0xb1, 64}, /* Y416 */
-        {0xb2, 0xb2, 24}, /* Y444 planar 8 */
-        {0xb3, 0xb3, 48}, /* Y444 planar 10 */
-        {0xb4, 0xb4, 24}, /* YUV444 semi-planar 8 */
-        {0xb5, 0xb5, 48}, /* YUV444 semi-planar 16 */
+        {0x50, 0x50, 32},                                     /* 10:10:10:2 */
+        {0x91, 0x92, 4},                                      /* BC1 */
+        {0x93, 0x96, 8},                                      /* BC2, BC3 */
+        {0x97, 0x98, 4},                                      /* BC4 */
+        {0x99, 0x9e, 8},                                      /* BC5, BC6H, BC7 */
+        {0x9f, 0x9f, 24},                                     /* P010 */
+        {0xa1, 0xa1, 24},                                     /* P016 */
+        {0xa2, 0xa2, 16},                                     /* NV16 */
+        {0xa3, 0xa4, 32},                                     /* P210, P216 */
+        {0xa5, 0xa5, 16},                                     /* YUY2 */
+        {0xa6, 0xa9, 32},                                     /* Y210, Y216, AYUV, Y410 */
+        {0xb0, 0xb0, 12},                                     /* NV12 */
+        {0xb1, 0xb1, 64},                                     /* Y416 */
+        {0xb2, 0xb2, 24},                                     /* Y444 planar 8 */
+        {0xb3, 0xb3, 48},                                     /* Y444 planar 10 */
+        {0xb4, 0xb4, 24},                                     /* YUV444 semi-planar 8 */
+        {0xb5, 0xb5, 48},                                     /* YUV444 semi-planar 16 */
         {0xc0, 0xc0, 8},  {0xc1, 0xc1, 16}, {0xc2, 0xc2, 32}, /* UNORM 8 x1 x2 x4 */
         {0xc3, 0xc3, 16}, {0xc4, 0xc4, 32}, {0xc5, 0xc5, 64}, /* UNORM 16 */
         {0xc6, 0xc6, 8},  {0xc7, 0xc7, 16}, {0xc8, 0xc8, 32}, /* SNORM 8 */
@@ -57,7 +57,9 @@ static uint64_t element_bits(int format, unsigned int channels) {
     return 128; /* a format newer than this table: the largest element there is */
 }
 
-static uint64_t at_least_one(uint64_t value) { return value == 0 ? 1 : value; }
+static uint64_t at_least_one(uint64_t value) {
+    return value == 0 ? 1 : value;
+}
 
 static uint64_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int level) {
     /* Layers and cube faces keep their number on all levels. */
@@ -75,7 +77,9 @@ static uint64_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int le
 }
 
 /* Sparse and deferred arrays get their memory from cuMemCreate, which is counted there. */
-static bool backed(unsigned int flags) { return (flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) == 0; }
+static bool backed(unsigned int flags) {
+    return (flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) == 0;
+}
 
 typedef struct {
     int card;
@@ -98,8 +102,8 @@ static CUresult begin(grant_t *grant, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsig
 
 /* False: the object could not be written down, and its bytes are returned already. */
 static bool finish(const grant_t *grant, CUresult result, book_kind_t kind, const void *object) {
-    bool noted = result == CUDA_SUCCESS && vgpu_note(kind, (uint64_t)(uintptr_t)object, grant->bytes, grant->context,
-                                                     grant->card, VGPU_USE_DATA);
+    bool noted = result == CUDA_SUCCESS &&
+                 vgpu_note(kind, (uint64_t)(uintptr_t)object, grant->bytes, grant->context, grant->card, VGPU_USE_DATA);
     if (!noted) {
         vgpu_return(grant->card, grant->bytes, VGPU_USE_DATA);
     }
@@ -132,19 +136,15 @@ static CUresult finish_array(const grant_t *grant, CUresult result, CUarray arra
 #define WIDE_2D {desc->Width, desc->Height, 0, desc->Format, desc->NumChannels, 0}
 #define WIDE_3D {desc->Width, desc->Height, desc->Depth, desc->Format, desc->NumChannels, desc->Flags}
 
-CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *desc) { CREATE_ARRAY(cuArrayCreate, WIDE_2D) }
+CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *desc){CREATE_ARRAY(cuArrayCreate, WIDE_2D)}
 
-CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *desc) {
-    CREATE_ARRAY(cuArrayCreate_v2, WIDE_2D)
-}
+CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *desc){CREATE_ARRAY(cuArrayCreate_v2, WIDE_2D)}
 
-CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *desc) {
-    CREATE_ARRAY(cuArray3DCreate, WIDE_3D)
-}
+CUresult
+    cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *desc){CREATE_ARRAY(cuArray3DCreate, WIDE_3D)}
 
-CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
-    CREATE_ARRAY(cuArray3DCreate_v2, WIDE_3D)
-}
+CUresult
+    cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc){CREATE_ARRAY(cuArray3DCreate_v2, WIDE_3D)}
 
 CUresult cuArrayDestroy(CUarray array) {
     FETCH_REAL(cuArrayDestroy)

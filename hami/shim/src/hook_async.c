@@ -1,9 +1,10 @@
 /*
  * Stream-ordered allocations and memory pools.
  *
- * A live allocation is charged with the bytes asked for. A pool whose release threshold is above zero keeps memory after
- * the free; what it keeps for good, at most the threshold, is charged as well ("idle") and used up first by the next
- * allocation from it. Pools with the default threshold give memory back at the next synchronisation and are not asked.
+ * A live allocation is charged with the bytes asked for. A pool whose release threshold is above zero keeps memory
+ * after the free; what it keeps for good, at most the threshold, is charged as well ("idle") and used up first by the
+ * next allocation from it. Pools with the default threshold give memory back at the next synchronisation and are not
+ * asked.
  */
 #include <stdint.h>
 #include <string.h>
@@ -219,7 +220,9 @@ static CUresult finish(const grant_t *grant, CUresult result, CUdeviceptr pointe
 }
 
 /* The default stream of the "_ptsz" functions is the thread's own. */
-static CUstream per_thread(CUstream stream) { return stream == NULL ? CU_STREAM_PER_THREAD : stream; }
+static CUstream per_thread(CUstream stream) {
+    return stream == NULL ? CU_STREAM_PER_THREAD : stream;
+}
 
 #define ALLOCATE(card_expression, pool_expression, asked_stream, call)                                                 \
     do {                                                                                                               \

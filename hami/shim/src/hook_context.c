@@ -19,7 +19,7 @@
 
 typedef struct {
     int card;
-    uint64_t bytes;  /* reserved before the call */
+    uint64_t bytes; /* reserved before the call */
     bool measuring;
     uint64_t before; /* NVML's count before the call */
     uint64_t joins;
@@ -140,8 +140,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev,
     }
     CUresult result = real(ctx, desc, dev, flags);
     if (!settle(&cost, result == CUDA_SUCCESS) ||
-        (result == CUDA_SUCCESS && !vgpu_note(BOOK_GREEN, (uint64_t)(uintptr_t)*ctx, cost.bytes, 0, cost.card,
-                                              VGPU_USE_CONTEXT))) {
+        (result == CUDA_SUCCESS &&
+         !vgpu_note(BOOK_GREEN, (uint64_t)(uintptr_t)*ctx, cost.bytes, 0, cost.card, VGPU_USE_CONTEXT))) {
         REAL(cuGreenCtxDestroy)(*ctx);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -158,17 +158,12 @@ CUresult cuGreenCtxDestroy(CUgreenCtx ctx) {
     FREE_NOTED(BOOK_GREEN, (uint64_t)(uintptr_t)ctx, real(ctx));
 }
 
-CUresult cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice dev) {
-    CREATE(cuCtxCreate, real(ctx, flags, dev))
-}
+CUresult cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice dev){CREATE(cuCtxCreate, real(ctx, flags, dev))}
 
-CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev) {
-    CREATE(cuCtxCreate_v2, real(ctx, flags, dev))
-}
+CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev){CREATE(cuCtxCreate_v2, real(ctx, flags, dev))}
 
-CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *params, int num_params, unsigned int flags, CUdevice dev) {
-    CREATE(cuCtxCreate_v3, real(ctx, params, num_params, flags, dev))
-}
+CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *params, int num_params, unsigned int flags,
+                        CUdevice dev){CREATE(cuCtxCreate_v3, real(ctx, params, num_params, flags, dev))}
 
 CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *params, unsigned int flags, CUdevice dev) {
     CREATE(cuCtxCreate_v4, real(ctx, params, flags, dev))

@@ -136,7 +136,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
         FORWARD_UNLESS_COUNTING(call)                                                                                  \
         int card;                                                                                                      \
         uint64_t bytes = params->alloc.bytesize;                                                                       \
-        CUresult refusal = reserve_node(&params->alloc, &card);                                                     \
+        CUresult refusal = reserve_node(&params->alloc, &card);                                                        \
         if (refusal != CUDA_SUCCESS) {                                                                                 \
             return refusal;                                                                                            \
         }                                                                                                              \

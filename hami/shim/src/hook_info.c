@@ -67,7 +67,9 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     return result;
 }
 
-static unsigned int clamp32(uint64_t value) { return value > UINT32_MAX ? UINT32_MAX : (unsigned int)value; }
+static unsigned int clamp32(uint64_t value) {
+    return value > UINT32_MAX ? UINT32_MAX : (unsigned int)value;
+}
 
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
     FETCH_REAL(cuMemGetInfo)

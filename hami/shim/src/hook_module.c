@@ -11,9 +11,9 @@
 #include "filelock.h"
 #include "hook.h"
 
-#define GRANULE (2ULL << 20)
-#define UNKNOWN_IMAGE (64ULL << 20) /* PTX: its code does not exist yet */
-#define FATBIN_MAGIC 0xBA55ED50U
+#define GRANULE              (2ULL << 20)
+#define UNKNOWN_IMAGE        (64ULL << 20) /* PTX: its code does not exist yet */
+#define FATBIN_MAGIC         0xBA55ED50U
 #define FATBIN_WRAPPER_MAGIC 0x466243B1U
 
 typedef struct {
@@ -117,23 +117,18 @@ static CUresult finish_library(const load_t *load, CUresult result, CUlibrary li
     CUresult result = call;                                                                                            \
     return finish_with(&load, result, *(out));
 
-CUresult cuModuleLoad(CUmodule *module, const char *file) {
-    LOAD(cuModuleLoad, module, file, file_bytes(file), finish_module, real(module, file))
-}
+CUresult cuModuleLoad(CUmodule *module, const char *file){
+    LOAD(cuModuleLoad, module, file, file_bytes(file), finish_module, real(module, file))}
 
-CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-    LOAD(cuModuleLoadData, module, image, image_bytes(image), finish_module, real(module, image))
-}
+CUresult cuModuleLoadData(CUmodule *module, const void *image){
+    LOAD(cuModuleLoadData, module, image, image_bytes(image), finish_module, real(module, image))}
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int num_options, int *options,
-                            void **values) {
-    LOAD(cuModuleLoadDataEx, module, image, image_bytes(image), finish_module,
-         real(module, image, num_options, options, values))
-}
+                            void **values){LOAD(cuModuleLoadDataEx, module, image, image_bytes(image), finish_module,
+                                                real(module, image, num_options, options, values))}
 
-CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
-    LOAD(cuModuleLoadFatBinary, module, image, image_bytes(image), finish_module, real(module, image))
-}
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image){
+    LOAD(cuModuleLoadFatBinary, module, image, image_bytes(image), finish_module, real(module, image))}
 
 CUresult cuModuleUnload(CUmodule module) {
     FETCH_REAL(cuModuleUnload)
@@ -142,16 +137,14 @@ CUresult cuModuleUnload(CUmodule module) {
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit_options, void **jit_values,
-                           unsigned int num_jit, int *lib_options, void **lib_values, unsigned int num_lib) {
+                           unsigned int num_jit, int *lib_options, void **lib_values, unsigned int num_lib){
     LOAD(cuLibraryLoadData, library, code, image_bytes(code), finish_library,
-         real(library, code, jit_options, jit_values, num_jit, lib_options, lib_values, num_lib))
-}
+         real(library, code, jit_options, jit_values, num_jit, lib_options, lib_values, num_lib))}
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, int *jit_options, void **jit_values,
-                               unsigned int num_jit, int *lib_options, void **lib_values, unsigned int num_lib) {
+                               unsigned int num_jit, int *lib_options, void **lib_values, unsigned int num_lib){
     LOAD(cuLibraryLoadFromFile, library, file, file_bytes(file), finish_library,
-         real(library, file, jit_options, jit_values, num_jit, lib_options, lib_values, num_lib))
-}
+         real(library, file, jit_options, jit_values, num_jit, lib_options, lib_values, num_lib))}
 
 CUresult cuLibraryUnload(CUlibrary library) {
     FETCH_REAL(cuLibraryUnload)

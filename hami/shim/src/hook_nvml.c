@@ -93,7 +93,9 @@ static nvmlReturn_t give_none(unsigned int *count) {
 }
 
 /* An error other than "too little room" (not initialised, lost card) is the program's to see. */
-static bool answered(nvmlReturn_t result) { return result == NVML_SUCCESS || result == NVML_ERROR_INSUFFICIENT_SIZE; }
+static bool answered(nvmlReturn_t result) {
+    return result == NVML_SUCCESS || result == NVML_ERROR_INSUFFICIENT_SIZE;
+}
 
 #define PROCESS_LIST(symbol, type, answer)                                                                             \
     nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *count, type *infos) {                                       \

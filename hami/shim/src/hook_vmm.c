@@ -1,8 +1,8 @@
 /*
  * Virtual memory management: physical memory lives while a handle or a mapping of it lives, and is charged that long.
  *
- * Charged is the card named in the properties, not the current one; host memory is not charged. Imported handles are the
- * exporter's to pay; their mappings are noted only so that an unmap of a range can step over them.
+ * Charged is the card named in the properties, not the current one; host memory is not charged. Imported handles are
+ * the exporter's to pay; their mappings are noted only so that an unmap of a range can step over them.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -28,7 +28,9 @@ typedef struct {
 
 static local_lock_t lock;
 
-void vgpu_reset_vmm(void) { atomic_store(&lock.word, 0); }
+void vgpu_reset_vmm(void) {
+    atomic_store(&lock.word, 0);
+}
 
 static bool note(book_kind_t kind, uint64_t key, void *record) {
     const book_entry_t entry = {.key = key, .value = (uint64_t)(uintptr_t)record, .kind = kind, .card = VGPU_CARD_NONE};
@@ -36,7 +38,9 @@ static bool note(book_kind_t kind, uint64_t key, void *record) {
     return book_put(&entry, &replaced);
 }
 
-static void *record_of(const book_entry_t *entry) { return (void *)(uintptr_t)entry->value; }
+static void *record_of(const book_entry_t *entry) {
+    return (void *)(uintptr_t)entry->value;
+}
 
 /* Under the lock. */
 static void drop_if_unused(memory_t *memory) {

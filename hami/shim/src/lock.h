@@ -1,7 +1,7 @@
 /*
  * A mutex for threads of one process: one futex word, no dependency on which C library holds pthread_mutex_lock (before
- * glibc 2.34 the symbol in libc.so does nothing unless libpthread is loaded, spec/shim.md 1.2). All zero means unlocked,
- * so a page that the kernel wipes in a fork child holds unlocked locks.
+ * glibc 2.34 the symbol in libc.so does nothing unless libpthread is loaded, spec/shim.md 1.2). All zero means
+ * unlocked, so a page that the kernel wipes in a fork child holds unlocked locks.
  */
 #ifndef HAMI_SHIM_LOCK_H
 #define HAMI_SHIM_LOCK_H

@@ -61,8 +61,8 @@ static void *not_there(void *handle) {
 
 /*
  * What a program gets that asked for one of our names and would have been given "asked". With nothing to limit, the
- * driver's own function: it then pays nothing. Another library's function of that name is not ours to replace. Where the
- * loader found only our own export, no driver is loaded or it lacks the function, and the program must not take the
+ * driver's own function: it then pays nothing. Another library's function of that name is not ours to replace. Where
+ * the loader found only our own export, no driver is loaded or it lacks the function, and the program must not take the
  * export for a driver.
  */
 static void *decide(int index, void *handle, void *asked) {

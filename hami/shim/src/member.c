@@ -46,21 +46,41 @@ vgpu_self_t *vgpu_self_get(void) {
     return page;
 }
 
-/* Open for all users of the container: a process that drops its uid later must still be able to join. */
+/*
+ * Existing files are opened without O_CREAT: in a sticky folder the kernel refuses O_CREAT on another user's file
+ * (fs.protected_regular), and a process may have changed its user.
+ */
+static int open_or_create(const char *path, bool *created) {
+    *created = false;
+    for (int attempt = 0; attempt < 10; attempt++) {
+        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fd >= 0 || errno != ENOENT) {
+            return fd;
+        }
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        *created = fd >= 0;
+        if (fd >= 0 || errno != EEXIST) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
 static int open_region(const char *path, const char **why) {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    bool created;
+    int64_t bytes;
+    int fd = open_or_create(path, &created);
     if (fd < 0) {
         *why = strerror(errno);
         return -1;
     }
-    int64_t bytes;
     if (!vgpu_file_size(fd, &bytes)) {
         *why = "not a regular file";
         close(fd);
         return -1;
     }
-    /* The umask of the program is not ours to change, so widen the mode of a file that we own instead. */
-    if (bytes == 0 && fchmod(fd, 0666) != 0) {
+    /* For all users of the container. The program's umask is not ours to change, so widen the mode afterwards. */
+    if (created && fchmod(fd, 0666) != 0) {
         vgpu_log(LOG_DEBUG, "region mode not widened: %s", strerror(errno));
     }
     return fd;

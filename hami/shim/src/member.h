@@ -2,9 +2,9 @@
  * Membership of this process in the shared region: the mapping, our slot, and who else is alive.
  *
  * A process is alive while it holds the byte lock of its slot. The lock belongs to the open file description behind the
- * mapping, and nothing else refers to that description: no descriptor stays open (programs close what they do not know),
- * and fork children do not inherit the mapping. So the kernel drops the lock when the process image ends, however it
- * ends, and never earlier.
+ * mapping, and nothing else refers to that description: no descriptor stays open (programs close what they do not
+ * know), and fork children do not inherit the mapping. So the kernel drops the lock when the process image ends,
+ * however it ends, and never earlier.
  */
 #ifndef HAMI_SHIM_MEMBER_H
 #define HAMI_SHIM_MEMBER_H

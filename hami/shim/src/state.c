@@ -92,13 +92,17 @@ bool vgpu_closed(void) {
     return now == STATE_CLOSED || now == STATE_LEFT;
 }
 
-CUresult vgpu_closed_error(void) { return CUDA_ERROR_NOT_PERMITTED; }
+CUresult vgpu_closed_error(void) {
+    return CUDA_ERROR_NOT_PERMITTED;
+}
 
 int vgpu_card_of(CUdevice device) {
     return device >= 0 && device < device_count ? card_of_device[device] : VGPU_CARD_NONE;
 }
 
-void vgpu_forget_contexts(void) { atomic_fetch_add(&context_generation, 1); }
+void vgpu_forget_contexts(void) {
+    atomic_fetch_add(&context_generation, 1);
+}
 
 static int current_device_card(void) {
     __typeof__(&cuCtxGetDevice) get_device = DRIVER(cuCtxGetDevice);
@@ -181,7 +185,9 @@ bool vgpu_note(book_kind_t kind, uint64_t key, uint64_t bytes, uint64_t context,
     return vgpu_put_entry(&entry);
 }
 
-void vgpu_return_entry(const book_entry_t *entry) { vgpu_return(entry->card, entry->value, (vgpu_use_t)entry->use); }
+void vgpu_return_entry(const book_entry_t *entry) {
+    vgpu_return(entry->card, entry->value, (vgpu_use_t)entry->use);
+}
 
 static bool of_context(const book_entry_t *entry, void *context) {
     return entry->context != 0 && entry->context == *(uint64_t *)context;
@@ -195,8 +201,8 @@ void vgpu_drop_context(uint64_t context) {
 }
 
 /*
- * A clean exit gives the memory back at once; whoever ends otherwise is found out by the slot's lock. What other threads
- * still ask for during the exit is refused, because nobody would count it.
+ * A clean exit gives the memory back at once; whoever ends otherwise is found out by the slot's lock. What other
+ * threads still ask for during the exit is refused, because nobody would count it.
  */
 __attribute__((destructor)) static void leave(void) {
     int ready = STATE_READY;

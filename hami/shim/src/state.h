@@ -1,8 +1,8 @@
 /*
  * From a CUDA call to the account: is there something to do, on which card, and is this process a member yet.
  *
- * Every hook starts with vgpu_enter(): false means "forward untouched". Joining happens at the first call that needs it,
- * also in fork children, whose inherited book is dropped first because the memory in it is the parent's.
+ * Every hook starts with vgpu_enter(): false means "forward untouched". Joining happens at the first call that needs
+ * it, also in fork children, whose inherited book is dropped first because the memory in it is the parent's.
  */
 #ifndef HAMI_SHIM_STATE_H
 #define HAMI_SHIM_STATE_H
@@ -14,7 +14,7 @@
 #include "book.h"
 #include "cuda_min.h"
 
-#define VGPU_CARD_NONE (-1)    /* forward: not a card we know (no current context, host memory) */
+#define VGPU_CARD_NONE    (-1) /* forward: not a card we know (no current context, host memory) */
 #define VGPU_CARD_REFUSED (-2) /* a card that has a limit and no place in the region: nothing may be granted */
 
 /* Is there anything to count? Joins if needed. */

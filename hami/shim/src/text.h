@@ -27,14 +27,20 @@ static inline size_t text_length(const char *text) {
     return length;
 }
 
-static inline int text_compare(const char *a, const char *b) { return text_compare_prefix(a, b, (size_t)-1); }
+static inline int text_compare(const char *a, const char *b) {
+    return text_compare_prefix(a, b, (size_t)-1);
+}
 
-static inline bool text_equal(const char *a, const char *b) { return text_compare(a, b) == 0; }
+static inline bool text_equal(const char *a, const char *b) {
+    return text_compare(a, b) == 0;
+}
 
 static inline bool text_starts(const char *text, const char *prefix) {
     return text_compare_prefix(text, prefix, text_length(prefix)) == 0;
 }
 
-static inline bool text_upper(char c) { return c >= 'A' && c <= 'Z'; }
+static inline bool text_upper(char c) {
+    return c >= 'A' && c <= 'Z';
+}
 
 #endif

@@ -29,7 +29,9 @@ static void print_card(const vgpu_region_t *region, int card) {
 
 int main(void) {
     const vgpu_config_t *config = vgpu_config();
-    printf("configuration  %s\n", config->refused ? config->reason : config->from_file ? "mounted file" : "environment");
+    printf("configuration  %s\n", config->refused     ? config->reason
+                                  : config->from_file ? "mounted file"
+                                                      : "environment");
     printf("limiting       %s\n", config->refused ? "refused" : config->active ? "yes" : "no");
     printf("region         %s\n", config->region_path);
     const vgpu_region_t *region = vgpu_region_view(config->region_path);

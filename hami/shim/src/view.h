@@ -1,6 +1,6 @@
 /*
- * The share as shown to programs that only look (nvidia-smi, vgpu-info), and to members alike: no slot is taken, nothing
- * is written, no driver is loaded.
+ * The share as shown to programs that only look (nvidia-smi, vgpu-info), and to members alike: no slot is taken,
+ * nothing is written, no driver is loaded.
  */
 #ifndef HAMI_SHIM_VIEW_H
 #define HAMI_SHIM_VIEW_H

@@ -31,7 +31,7 @@ static int sizes(int count, char **texts) {
 }
 
 #define SHOW(type, field) printf(#type "." #field "=%zu\n", offsetof(vgpu_##type##_t, field))
-#define SHOW_SIZE(type) printf(#type "=%zu\n", sizeof(vgpu_##type##_t))
+#define SHOW_SIZE(type)   printf(#type "=%zu\n", sizeof(vgpu_##type##_t))
 
 static int layout(void) {
     SHOW_SIZE(region);
@@ -93,7 +93,9 @@ static bool even(const book_entry_t *entry, void *count) {
 }
 
 static int dropped;
-static void count_drop(const book_entry_t *entry) { dropped += entry->kind == BOOK_POINTER ? 1 : 0; }
+static void count_drop(const book_entry_t *entry) {
+    dropped += entry->kind == BOOK_POINTER ? 1 : 0;
+}
 
 static int expect(bool condition, const char *what) {
     if (!condition) {
