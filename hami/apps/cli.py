@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -50,9 +51,14 @@ def run(program: str, argv: Sequence[str]) -> int:
         return 2
     try:
         status: int = importlib.import_module(COMMANDS[command][0]).main(rest)
+        sys.stdout.flush()
     except HamiError as error:
         print(f"{program} {command}: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        # The reader (head, less) has left; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     return status
 
 
