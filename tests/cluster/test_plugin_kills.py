@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.api import Object
 from tests.cluster.components import Cluster, GpuNode
 from tests.cluster.conftest import running
 from tests.cluster.controlplane import ControlPlane
@@ -21,7 +22,7 @@ from tests.cluster.processes import wait_until
 from tests.tools.audit import audit_cluster
 from tests.tools.proxy import Fault, FaultProxy, When
 
-WANTED = 24
+WANTED = 16  # two shares each, of the 40 that four cards offer
 LIMITS: tuple[Limits, ...] = ({"gpu": 1, "gpumem": 3000, "gpucores": 5}, {}, {"gpu": 1, "gpumem": 2000})
 
 
@@ -54,8 +55,8 @@ class Controller:
         self._space = space
         self._numbers = itertools.count()
 
-    def tend(self) -> bool:
-        """Replace what failed; True when all that are wanted run."""
+    def fill(self) -> list[Object]:
+        """Replace what failed or is missing; returns the pods that have not failed."""
         pods = self._space.pods()
         for pod in pods:
             if pod["status"]["phase"] == "Failed":
@@ -64,18 +65,25 @@ class Controller:
         alive = [pod for pod in pods if pod["status"]["phase"] != "Failed"]
         for _ in range(WANTED - len(alive)):
             self._space.add(gpu_pod(f"p{next(self._numbers):03d}", *LIMITS))
-        return [pod["status"]["phase"] for pod in alive] == ["Running"] * WANTED
+        return alive
 
-    def grow(self) -> None:
-        """Replace one running pod, so that the plugin has something to write."""
+    def tend(self) -> bool:
+        """Fill up; True when all that are wanted run, AssertionError with the first that does not."""
+        alive = self.fill()
+        waiting = [pod["metadata"]["name"] for pod in alive if pod["status"]["phase"] != "Running"]
+        assert not waiting, f"not running: {waiting}, first {self._space.events(waiting[0])}"
+        return len(alive) == WANTED
+
+    def renew(self) -> None:
+        """Replace two pods, so that the plugin has something to write."""
         for pod in self._space.pods()[:2]:
             self._space.remove(pod["metadata"]["name"])
-        self.tend()
+        self.fill()
 
 
 def struck(controller: Controller, node: GpuNode) -> bool:
     """Keep the pods coming until the plugin is dead."""
-    controller.tend()
+    controller.fill()
     return not node.plugin.alive
 
 
@@ -84,7 +92,7 @@ def test_killed_before_and_after_each_write(
 ) -> None:
     node, proxy = proxied
     controller = Controller(workspace)
-    controller.tend()
+    controller.fill()
     moments: tuple[When, When] = ("before", "after")
     kinds = [("PATCH", r"/pods/[^/]+$"), ("PATCH", r"/nodes/[^/]+$")]
     numbered = [Fault(when=when, number=number) for number in (1, 2, 3, 4) for when in moments]
@@ -93,7 +101,7 @@ def test_killed_before_and_after_each_write(
         proxy.reset()
         fault.callback = node.plugin.kill
         proxy.add(fault)
-        controller.grow()
+        controller.renew()
         wait_until(functools.partial(struck, controller, node), 45, f"{fault} struck")
         proxy.reset()
         node.plugin.start()
