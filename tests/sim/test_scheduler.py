@@ -113,20 +113,23 @@ async def test_a_pod_without_extender_is_bound_by_the_scheduler(cluster: SimClus
             [node("n1", cpu="500m"), node("n2", cpu="500m", unschedulable=True)],
             plain_pod("p"),
             "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. "
-            "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.",
+            "no new claims to deallocate, preemption: 0/2 nodes are available: "
+            "2 Preemption is not helpful for scheduling.",
         ),
         (
             [node("n1"), node("n2", taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}])],
             plain_pod("p", nodeSelector={"zone": "n2"}),
             "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, "
             "1 node(s) had untolerated taint(s). "
-            "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.",
+            "no new claims to deallocate, preemption: 0/2 nodes are available: "
+            "2 Preemption is not helpful for scheduling.",
         ),
         (
             [node("n1", gpus=0)],
             gpu_pod("p"),
             f"0/1 nodes are available: 1 Insufficient {GPU}. "
-            "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+            "no new claims to deallocate, preemption: 0/1 nodes are available: "
+            "1 Preemption is not helpful for scheduling.",
         ),
     ],
 )
@@ -200,7 +203,8 @@ async def test_refusals_of_the_extender(cluster: SimCluster, extender: ToyExtend
     condition = scheduled_condition(await cluster.until(path("p"), unschedulable))
     assert condition["reason"] == "Unschedulable"
     assert condition["message"] == (
-        "0/3 nodes are available: 3 1/1 CardInsufficientMemory. preemption: 0/3 nodes are available: "
+        "0/3 nodes are available: 3 1/1 CardInsufficientMemory. no new claims to deallocate, "
+        "preemption: 0/3 nodes are available: "
         "1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod."
     )
 
@@ -265,7 +269,7 @@ async def test_a_failed_bind_gives_the_room_back_and_is_tried_again(cluster: Sim
     await cluster.until(path("p"), bound)
 
 
-@pytest.mark.parametrize("wake", ["node annotation", "pod deleted", "pod changed", "node added"])
+@pytest.mark.parametrize("wake", ["node annotation", "pod deleted", "other pod changed", "pod changed", "node added"])
 async def test_what_wakes_a_refused_pod(cluster: SimCluster, extender: ToyExtender, wake: str) -> None:
     await cluster.apply(node("n1"))
     await cluster.apply(plain_pod("other", nodeName="n1"))
@@ -280,12 +284,15 @@ async def test_what_wakes_a_refused_pod(cluster: SimCluster, extender: ToyExtend
         await cluster.client.request("PATCH", "/api/v1/nodes/n1", patch, content_type=merge)
     elif wake == "pod deleted":
         await cluster.client.request("DELETE", path("other"), {"gracePeriodSeconds": 0})
+    elif wake == "other pod changed":
+        await cluster.client.request("PATCH", path("other"), patch, content_type=merge)
     elif wake == "pod changed":
         await cluster.client.request("PATCH", path("p"), patch, content_type=merge)
     else:
         await cluster.apply(node("n2"))
     await cluster.until(path("p"), bound)
     assert len(extender.filters) == before + 1
+    assert extender.filters[-1]["Pod"]["metadata"]["name"] == "p"
 
 
 async def test_a_refused_pod_sleeps_until_something_happens(cluster: SimCluster, extender: ToyExtender) -> None:
@@ -348,9 +355,19 @@ async def test_a_change_during_the_cycle_is_not_missed() -> None:
     queue = SchedulingQueue(SchedulerConfig(pop_from_backoff=False))
     queue.add({"metadata": {"uid": "u", "name": "p"}, "spec": {}})
     queued = await queue.pop()
-    queue.move_all()
-    queue.failed(queued, refused=True)
+    queue.cluster_changed(matters_to_plugins=False)
+    queue.failed(queued, refused=True, by_extender=True)
     assert (list(queue.backoff), list(queue.unschedulable)) == (["u"], [])
+
+
+@pytest.mark.parametrize(("by_extender", "matters", "woken"), [(True, False, 1), (False, False, 0), (False, True, 1)])
+async def test_who_is_woken_by_what(by_extender: bool, matters: bool, woken: int) -> None:
+    queue = SchedulingQueue(SchedulerConfig(pop_from_backoff=False))
+    queue.add({"metadata": {"uid": "u", "name": "p"}, "spec": {}})
+    queue.failed(await queue.pop(), refused=True, by_extender=by_extender)
+    assert list(queue.unschedulable) == ["u"]
+    queue.cluster_changed(matters_to_plugins=matters)
+    assert len(queue.backoff) == woken
 
 
 def test_the_real_configuration_file_is_understood(tmp_path: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,7 +25,9 @@ class Queued:
     refusals: int = 0
     errors: int = 0
     last_failure: float = 0.0
-    moves_at_pop: int = field(default=0, repr=False)
+    by_extender: bool = False
+    """Whether the extender took part in the last refusal: then every event is worth another try."""
+    events_at_pop: Counter[bool] = field(default_factory=Counter, repr=False)
 
     @property
     def uid(self) -> str:
@@ -45,7 +48,8 @@ class SchedulingQueue:
         self.backoff: dict[str, Queued] = {}
         self.unschedulable: dict[str, Queued] = {}
         self._in_flight: dict[str, Queued] = {}
-        self._moves = 0
+        self._events: Counter[bool] = Counter()
+        """How many events there were that matter after a refusal by the extender (True) and without one (False)."""
         self._changed = asyncio.Event()
 
     def backoff_s(self, queued: Queued) -> float:
@@ -81,11 +85,17 @@ class SchedulingQueue:
         for waiting in (self.active, self.backoff, self.unschedulable, self._in_flight):
             waiting.pop(uid, None)
 
-    def move_all(self) -> None:
-        """Something in the cluster changed: every refused pod may be tried again after its backoff."""
-        self._moves += 1
+    def cluster_changed(self, *, matters_to_plugins: bool) -> None:
+        """Something in the cluster changed: refused pods may be tried again after their backoff.
+
+        Pods that an extender refused are woken by anything, the others (queueing hints) only where the change is one
+        that the node checks look at.
+        """
+        self._events[True] += 1
+        self._events[False] += matters_to_plugins
         for queued in list(self.unschedulable.values()):
-            self._move(queued)
+            if queued.by_extender or matters_to_plugins:
+                self._move(queued)
 
     def _move(self, queued: Queued) -> None:
         self.unschedulable.pop(queued.uid, None)
@@ -99,7 +109,7 @@ class SchedulingQueue:
             self._flush()
             queued = self._next()
             if queued is not None:
-                queued.moves_at_pop = self._moves
+                queued.events_at_pop = self._events.copy()
                 self._in_flight[queued.uid] = queued
                 return queued
             self._changed.clear()
@@ -137,14 +147,15 @@ class SchedulingQueue:
         """The pod left the queue for good (it is bound, or gone)."""
         self._in_flight.pop(queued.uid, None)
 
-    def failed(self, queued: Queued, *, refused: bool) -> None:
+    def failed(self, queued: Queued, *, refused: bool, by_extender: bool = False) -> None:
         """The cycle ended without a node (`refused`) or in an error. A pod deleted meanwhile is dropped."""
         if self._in_flight.pop(queued.uid, None) is None:
             return
         queued.last_failure = self._clock()
         queued.refusals += refused
         queued.errors = 0 if refused else queued.errors + 1
-        if refused and queued.moves_at_pop == self._moves:
+        queued.by_extender = by_extender
+        if refused and queued.events_at_pop[by_extender] == self._events[by_extender]:
             self.unschedulable[queued.uid] = queued
         else:
             self.backoff[queued.uid] = queued

@@ -22,7 +22,10 @@ def _histogram(reasons: Counter[str]) -> str:
 
 
 def fit_error(total: int, refused: Mapping[str, Refusal]) -> str:
-    """`0/3 nodes are available: 2 Insufficient cpu, 1 …. preemption: …`; nothing is ever preempted here."""
+    """`0/3 nodes are available: 2 Insufficient cpu, 1 …. no new claims to deallocate, preemption: …`.
+
+    The tail are the PostFilter plugins of 1.34 (dynamic resources, preemption); nothing is ever preempted here.
+    """
     reasons = Counter(reason for refusal in refused.values() for reason in refusal.reasons)
     text = f"0/{total} nodes are available:"
     if reasons:
@@ -34,7 +37,7 @@ def fit_error(total: int, refused: Mapping[str, Refusal]) -> str:
             "Preemption is not helpful for scheduling": total - candidates,
         }
     )
-    return f"{text} preemption: 0/{total} nodes are available: {_histogram(+outcome)}."
+    return f"{text} no new claims to deallocate, preemption: 0/{total} nodes are available: {_histogram(+outcome)}."
 
 
 class Reporter:

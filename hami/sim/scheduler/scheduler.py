@@ -22,6 +22,10 @@ _LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 class _NoFitError(HamiError):
     """No node fits the pod; the text is the FitError."""
 
+    def __init__(self, text: str, *, by_extender: bool) -> None:
+        super().__init__(text)
+        self.by_extender = by_extender
+
 
 class Scheduler:
     """kube-scheduler's stand-in against one API server; `start`, then `stop`.
@@ -69,8 +73,10 @@ class Scheduler:
             self.snapshot.remove_node(old["metadata"]["name"])
             return
         self.snapshot.set_node(new)
-        if old is None or _node_properties(old) != _node_properties(new):
-            self.queue.move_all()
+        if old is None or _node_checked(old) != _node_checked(new):
+            self.queue.cluster_changed(matters_to_plugins=True)
+        elif _node_reported(old) != _node_reported(new):
+            self.queue.cluster_changed(matters_to_plugins=False)
 
     def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
         if old is not None and (new is None or new["metadata"]["uid"] != old["metadata"]["uid"]):
@@ -84,8 +90,7 @@ class Scheduler:
             if assumed_on not in (None, node_name):
                 self.snapshot.forget(uid, str(assumed_on))
             self.snapshot.place(new, node_name)
-            if old is None or not dig(old, "spec", "nodeName"):
-                self.queue.move_all()
+            self.queue.cluster_changed(matters_to_plugins=False)
         elif self._responsible_for(new) and uid not in self._assumed:
             self.queue.update(new)
 
@@ -95,7 +100,7 @@ class Scheduler:
         node_name = dig(pod, "spec", "nodeName") or self._assumed.pop(uid, None)
         if node_name:
             self.snapshot.forget(uid, node_name)
-            self.queue.move_all()
+            self.queue.cluster_changed(matters_to_plugins=True)
 
     def _responsible_for(self, pod: Obj) -> bool:
         spec = pod["spec"]
@@ -116,7 +121,7 @@ class Scheduler:
             try:
                 node_name = await self._choose(pod)
             except _NoFitError as error:
-                await self._failure(queued, pod, "Unschedulable", str(error))
+                await self._failure(queued, pod, "Unschedulable", str(error), by_extender=error.by_extender)
                 continue
             except ExtenderError as error:
                 await self._failure(queued, pod, "SchedulerError", str(error))
@@ -129,15 +134,16 @@ class Scheduler:
         """The node for the pod. Raises _NoFitError, or ExtenderError where a non-ignorable extender failed."""
         total = len(self.snapshot.nodes)
         if total == 0:
-            raise _NoFitError(NO_NODES)
+            raise _NoFitError(NO_NODES, by_extender=False)
         fitting, refused = self._search.run(pod, self.snapshot)
+        passed_checks = len(fitting)
         for extender in self._extenders:
             if not fitting:
                 break
             if extender.interested(pod):
                 fitting = await self._ask(extender, pod, fitting, refused)
         if not fitting:
-            raise _NoFitError(fit_error(total, refused))
+            raise _NoFitError(fit_error(total, refused), by_extender=passed_checks > 0)
         requests = pod_requests(pod)
         best = max(fitting, key=lambda info: (least_allocated(requests, info), -len(info.pods)))
         return best.name
@@ -169,7 +175,7 @@ class Scheduler:
         except (ExtenderError, StatusError, TransportError) as error:
             if self._assumed.pop(queued.uid, None) is not None:
                 self.snapshot.forget(queued.uid, node_name)
-                self.queue.move_all()
+                self.queue.cluster_changed(matters_to_plugins=True)
             await self._failure(queued, pod, "SchedulerError", str(error))
             return
         self.queue.done(queued)
@@ -187,27 +193,25 @@ class Scheduler:
         }
         await self._client.request("POST", f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/binding", body)
 
-    async def _failure(self, queued: Queued, pod: Obj, reason: str, message: str) -> None:
+    async def _failure(self, queued: Queued, pod: Obj, reason: str, message: str, *, by_extender: bool = False) -> None:
         """Back into a queue, then the event and the condition; a pod that was bound after all is left alone."""
         cached = self._pods.objects.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
         if cached is None or cached["metadata"]["uid"] != queued.uid or dig(cached, "spec", "nodeName"):
             self.queue.done(queued)
         else:
             queued.pod = cached
-            self.queue.failed(queued, refused=reason == "Unschedulable")
+            self.queue.failed(queued, refused=reason == "Unschedulable", by_extender=by_extender)
         await self._reporter.event(pod, "Warning", "FailedScheduling", "Scheduling", message)
         await self._reporter.condition(pod, reason, message)
 
 
-def _node_properties(node: Obj) -> tuple[object, ...]:
-    """What of a node wakes refused pods (nodeSchedulingPropertiesChange); heartbeats do not."""
-    meta, status = node["metadata"], node.get("status") or {}
-    conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
-    return (
-        dig(node, "spec", "unschedulable"),
-        dig(node, "spec", "taints"),
-        status.get("allocatable"),
-        meta.get("labels"),
-        meta.get("annotations"),
-        conditions,
-    )
+def _node_checked(node: Obj) -> tuple[object, ...]:
+    """What of a node the scheduler's own checks look at."""
+    spec, allocatable = node.get("spec") or {}, dig(node, "status", "allocatable")
+    return spec.get("unschedulable"), spec.get("taints"), allocatable, node["metadata"].get("labels")
+
+
+def _node_reported(node: Obj) -> tuple[object, ...]:
+    """What else of a node counts as a change (NodeSchedulingPropertiesChange); heartbeats do not."""
+    conditions = {one["type"]: one["status"] for one in dig(node, "status", "conditions", default=[])}
+    return node["metadata"].get("annotations"), conditions
