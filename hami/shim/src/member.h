@@ -71,9 +71,6 @@ int vgpu_member_sweep(void);
  */
 int vgpu_member_hold_dead(int slot);
 
-/* A read-only mapping for processes that only look (nvidia-smi, vgpu-info): NULL if there is no valid region. */
-const vgpu_region_t *vgpu_region_view(const char *path);
-
 /* Does another process hold this slot of a region file? fd may be read-only; "cannot tell" counts as yes. */
 bool vgpu_slot_locked(int fd, int slot);
 

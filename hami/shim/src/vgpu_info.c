@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "config.h"
-#include "member.h"
+#include "region_file.h"
 #include "view.h"
 
 static void print_bytes(const char *what, uint64_t bytes) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "member.h"
+#include "region_file.h"
 
 static const vgpu_region_t *_Atomic attached;
 
