@@ -105,6 +105,16 @@ def test_killed_inside_a_driver_call(box: Container, prober: Prober, function: s
     _assert_all_given_back(prober)
 
 
+def test_dead_but_not_yet_waited_for(box: Container, prober: Prober) -> None:
+    """A zombie holds nothing: its parent may take its time."""
+    victim = box.start("test_alloc_hold", 900)
+    assert victim.stdout is not None
+    assert victim.stdout.readline().startswith("held")
+    victim.send_signal(signal.SIGKILL)
+    _assert_all_given_back(prober)
+    kill([victim])
+
+
 def test_no_ghosts_without_the_shim_either(container: ContainerFactory) -> None:
     """The stand-in driver itself gives memory back: what the tests above find is the shim's doing."""
     box = container(limit_mib=LIMIT_MIB)

@@ -124,6 +124,11 @@ def test_nvml_alone_makes_no_region(box: Container) -> None:
     assert not box.region.exists()
 
 
+def test_the_share_is_shown_before_anybody_used_it(box: Container) -> None:
+    (seen,) = query(box)["cards"]
+    assert seen["v1"] == [1000 * MIB, 0, 1000 * MIB]
+
+
 def test_vgpu_info(box: Container, held: int) -> None:
     done = box.run([str(box.shim / "vgpu-info")])
     assert done.returncode == 0, done.stderr

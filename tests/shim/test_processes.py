@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import card
+from tests.shim.harness import MIB, card, kill
 
 ONE_PROCESS = (
     "unknown_free",
@@ -28,6 +28,28 @@ SEVERAL = (
     "ipc_charged_once",
     "vmm_import_charged_once",
 )
+
+
+@pytest.mark.parametrize("scenario", ["pools_without_sync", "keeping_pool_plain_free", "context_takes_all"])
+def test_in_a_small_share(container: ContainerFactory, scenario: str) -> None:
+    done = container(limit_mib=100).run("scenarios", scenario)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_neighbours_allocation_is_not_taken_for_our_context(container: ContainerFactory) -> None:
+    """The size of a context is measured while it is made; what another container takes meanwhile is not part of it."""
+    box = container(limit_mib=1000, cards=[card(0, context_kib=64 * 1024)])
+    neighbour = container(limit_mib=2000, machine=box.machine)
+    slow = box.start("test_alloc_hold", 8, extra={"FAKE_GPU_DELAY_US": "cuDevicePrimaryCtxRetain:300000"})
+    other = neighbour.start("test_alloc_hold", 500)
+    try:
+        for process in (other, slow):
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("held")
+        assert line == f"held used={72 * MIB} total={1000 * MIB}\n"
+    finally:
+        kill([slow, other])
 
 
 @pytest.mark.parametrize("scenario", ONE_PROCESS)
@@ -85,7 +107,14 @@ def test_oldest_and_newest_driver(container: ContainerFactory, cuda: str) -> Non
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-REPLAYS = ("expandable_segments", "nccl_buffers", "graph_capture", "pinned_offload", "caching_allocator")
+REPLAYS = (
+    "expandable_segments",
+    "nccl_buffers",
+    "graph_capture",
+    "captured_temporaries",
+    "pinned_offload",
+    "caching_allocator",
+)
 
 
 @pytest.mark.parametrize("replay", REPLAYS)

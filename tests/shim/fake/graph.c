@@ -12,9 +12,12 @@ struct CUgraphNode_st {
     struct CUgraphNode_st *next;
 };
 
+/* What was freed inside a graph serves the later nodes of it: an executable graph needs the peak, not the sum. */
 struct CUgraph_st {
     struct CUgraphNode_st *nodes;
     size_t count;
+    uint64_t live[FAKE_MAX_CARDS];
+    uint64_t peak[FAKE_MAX_CARDS];
 };
 
 struct CUgraphExec_st {
@@ -64,6 +67,8 @@ static CUgraphNode alloc_node(CUgraph graph, size_t bytes, int machine) {
     node->machine = machine;
     node->alloc.bytesize = bytes;
     node->alloc.dptr = fake_address(bytes, false, &span);
+    graph->live[machine] += fake_round_up(bytes, FAKE_GRANULE);
+    graph->peak[machine] = graph->live[machine] > graph->peak[machine] ? graph->live[machine] : graph->peak[machine];
     return node;
 }
 
@@ -72,8 +77,19 @@ CUresult fake_graph_add_alloc(CUgraph graph, size_t bytes, int machine, CUdevice
     return CUDA_SUCCESS;
 }
 
+static CUgraphNode free_node(CUgraph graph, CUdeviceptr at) {
+    for (CUgraphNode node = graph->nodes; node != NULL; node = node->next) {
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->alloc.dptr == at) {
+            graph->live[node->machine] -= fake_round_up(node->alloc.bytesize, FAKE_GRANULE);
+        }
+    }
+    CUgraphNode node = node_new(graph, CU_GRAPH_NODE_TYPE_MEM_FREE);
+    node->alloc.dptr = at;
+    return node;
+}
+
 CUresult fake_graph_add_free(CUgraph graph, CUdeviceptr at) {
-    node_new(graph, CU_GRAPH_NODE_TYPE_MEM_FREE)->alloc.dptr = at;
+    free_node(graph, at);
     return CUDA_SUCCESS;
 }
 
@@ -95,12 +111,15 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t num_deps,
                                CUdeviceptr dptr) {
     (void)deps, (void)num_deps;
-    *node = node_new(graph, CU_GRAPH_NODE_TYPE_MEM_FREE);
-    (*node)->alloc.dptr = dptr;
+    *node = free_node(graph, dptr);
     return CUDA_SUCCESS;
 }
 
 static CUresult add_node(CUgraphNode *node, CUgraph graph, CUgraphNodeParams *params) {
+    if (params->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+        *node = free_node(graph, params->free.dptr);
+        return CUDA_SUCCESS;
+    }
     if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
         return cuGraphAddMemAllocNode(node, graph, NULL, 0, &params->alloc);
     }
@@ -150,12 +169,13 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
     return CUDA_SUCCESS;
 }
 
-static void sum_nodes(CUgraphExec exec, CUgraph graph) {
+static void sum_peaks(CUgraphExec exec, CUgraph graph) {
+    for (int card = 0; card < FAKE_MAX_CARDS; card++) {
+        exec->bytes[card] += graph->peak[card];
+    }
     for (CUgraphNode node = graph->nodes; node != NULL; node = node->next) {
-        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
-            exec->bytes[node->machine] += fake_round_up(node->alloc.bytesize, FAKE_GRANULE);
-        } else if (node->child != NULL) {
-            sum_nodes(exec, node->child);
+        if (node->child != NULL) {
+            sum_peaks(exec, node->child);
         }
     }
 }
@@ -165,7 +185,7 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *exec = calloc(1, sizeof **exec);
-    sum_nodes(*exec, graph);
+    sum_peaks(*exec, graph);
     return CUDA_SUCCESS;
 }
 

@@ -127,6 +127,30 @@ static void graph_capture(void) {
     EXPECT(used() == 0);
 }
 
+/* Many temporaries in one capture: each is freed before the next, so the graph needs room for one. */
+static void captured_temporaries(void) {
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec exec;
+    begin();
+    CHECK(cuStreamCreate(&stream, 0));
+    CHECK(cuStreamBeginCapture_v2(stream, 0));
+    for (int i = 0; i < 10; i++) {
+        CUdeviceptr pointer;
+        CHECK(cuMemAllocAsync(&pointer, 60 * MIB, stream));
+        CHECK(cuMemFreeAsync(pointer, stream));
+    }
+    CHECK(cuStreamEndCapture(stream, &graph));
+    CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CHECK(cuGraphLaunch(exec, stream));
+    EXPECT(fakeCardUsedByMe(0) == 60 * MIB);
+    EXPECT(used() == 60 * MIB);
+    CHECK(cuGraphExecDestroy(exec));
+    CHECK(cuGraphDestroy(graph));
+    CHECK(cuDeviceGraphMemTrim(0));
+    EXPECT(used() == 0);
+}
+
 /* Weights kept in pinned host memory and copied in and out of a small device buffer. */
 static void pinned_offload(void) {
     void *host;
@@ -165,6 +189,7 @@ static const struct scenario scenarios[] = {
     {"expandable_segments", expandable_segments},
     {"nccl_buffers", nccl_buffers},
     {"graph_capture", graph_capture},
+    {"captured_temporaries", captured_temporaries},
     {"pinned_offload", pinned_offload},
     {"caching_allocator", caching_allocator},
 };

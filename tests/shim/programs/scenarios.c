@@ -233,6 +233,70 @@ static void export_table_untouched(void) {
     EXPECT(table != NULL && *(const size_t *)table == 32);
 }
 
+/* The share is 100 MiB. What pools still hold after a free, before anything was synchronised, is on the card. */
+static void pools_without_sync(void) {
+    begin();
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    for (int i = 0; i < 5; i++) {
+        CUmemoryPool pool;
+        CUdeviceptr pointer;
+        CHECK(cuMemPoolCreate(&pool, &props));
+        if (cuMemAllocFromPoolAsync(&pointer, 60 * MIB, pool, NULL) == CUDA_SUCCESS) {
+            CHECK(cuMemFreeAsync(pointer, NULL));
+        }
+        EXPECT(fakeCardUsedByMe(0) <= 100 * MIB);
+    }
+    CUdeviceptr plain;
+    if (cuMemAlloc_v2(&plain, 90 * MIB) == CUDA_SUCCESS) {
+        EXPECT(fakeCardUsedByMe(0) <= 100 * MIB);
+        CHECK(cuMemFree_v2(plain));
+    }
+    CHECK(cuStreamSynchronize(NULL));
+    EXPECT(fakeCardUsedByMe(0) == 0);
+    CHECK(cuMemAlloc_v2(&plain, 90 * MIB)); /* and nothing stays charged for ever */
+}
+
+/* A pool that keeps what is freed, freed by the plain call. */
+static void keeping_pool_plain_free(void) {
+    begin();
+    CUmemoryPool pool;
+    CUdeviceptr pointer;
+    uint64_t keep = UINT64_MAX;
+    CHECK(cuDeviceGetDefaultMemPool(&pool, 0));
+    CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+    CHECK(cuMemAllocAsync(&pointer, 60 * MIB, NULL));
+    CHECK(cuMemFree_v2(pointer));
+    CHECK(cuStreamSynchronize(NULL));
+    EXPECT(fakeCardUsedByMe(0) == 60 * MIB);
+    EXPECT(used() == 60 * MIB);
+    CHECK(cuMemAllocAsync(&pointer, 60 * MIB, NULL));
+    EXPECT(used() == 60 * MIB);
+    CHECK(cuMemFreeAsync(pointer, NULL));
+    CHECK(cuMemPoolTrimTo(pool, 0));
+    EXPECT(used() == 0);
+}
+
+/* Arrays and blocks of a context go with it. */
+static void context_takes_all(void) {
+    begin();
+    CUcontext context;
+    CUdeviceptr pointer;
+    CUarray array;
+    CUmipmappedArray mipmap;
+    CUDA_ARRAY_DESCRIPTOR flat = {.Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    CUDA_ARRAY3D_DESCRIPTOR deep = {.Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    CHECK(cuCtxCreate_v2(&context, 0, 0));
+    CHECK(cuMemAlloc_v2(&pointer, 10 * MIB));
+    CHECK(cuMemAllocManaged(&pointer, 10 * MIB, 1));
+    CHECK(cuArrayCreate_v2(&array, &flat));
+    CHECK(cuMipmappedArrayCreate(&mipmap, &deep, 2));
+    EXPECT(used() == fakeCardUsedByMe(0));
+    CHECK(cuCtxDestroy_v2(context));
+    EXPECT(fakeCardUsedByMe(0) == 0);
+    EXPECT(used() == 0);
+}
+
 /* Two cards, 100 and 50 MiB, the first current: memory made on the second is charged there. */
 static void create_on_second_card(void) {
     begin();
@@ -268,6 +332,9 @@ static const struct scenario scenarios[] = {
     {"primary_references", primary_references},
     {"managed_is_managed", managed_is_managed},
     {"process_untouched", process_untouched},
+    {"pools_without_sync", pools_without_sync},
+    {"keeping_pool_plain_free", keeping_pool_plain_free},
+    {"context_takes_all", context_takes_all},
     {"create_on_second_card", create_on_second_card},
     {"export_table_untouched", export_table_untouched},
 };
