@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.bench import application
 from tests.bench.calls import AppCaller, WireCaller
-from tests.bench.figures import RUNS, Figure, measure
+from tests.bench.figures import RUNS, Figure, measure, measure_in_turn
 from tests.bench.growth import growth
 from tests.bench.ingest import ingest
 from tests.bench.oracle import compare
@@ -119,7 +119,7 @@ class Bench:
                 names = scene.names(world, self.plan.seed)
                 bodies = [filter_body(pod, names) for pod in scene.asking(self.plan.seed, self.plan.bodies)]
                 row.inside = measure(functools.partial(caller.time_all, "/filter", self._cycle(bodies)))
-                row.wire, row.noop = self._wire(served, "/filter", bodies), self._wire(self.fixed, "/filter", bodies)
+                row.wire, row.noop = self._wire(served, "/filter", bodies)
                 self._finish(row, scene)
         gc.unfreeze()
 
@@ -152,9 +152,11 @@ class Bench:
             row.wire = measure(lambda: peer.time_all("/filter", bodies))
         self.report.rows.append(row)
 
-    def _wire(self, to: Server, path: str, bodies: list[bytes]) -> Figure:
-        with WireCaller(to.url, to.cafile) as caller:
-            return measure(lambda: caller.time_all(path, self._cycle(bodies)))
+    def _wire(self, to: Server, path: str, bodies: list[bytes]) -> list[Figure]:
+        """Ours and the no-op, in turn."""
+        with WireCaller(to.url, to.cafile) as ours, WireCaller(self.fixed.url, self.fixed.cafile) as noop:
+            calls = [functools.partial(caller.time_all, path, self._cycle(bodies)) for caller in (ours, noop)]
+            return measure_in_turn(*calls)
 
     def _cycle(self, bodies: list[bytes]) -> list[bytes]:
         return list(itertools.islice(itertools.cycle(bodies), self.plan.calls))
@@ -170,7 +172,7 @@ class Bench:
         bodies = [review_body(20 * 1024)]
         with server("ours", "filter-names", small, self.plan.seed, self.core) as served:
             row = Row("webhook", "AdmissionReview of a 20 KB pod")
-            row.wire, row.noop = self._wire(served, "/webhook", bodies), self._wire(self.fixed, "/webhook", bodies)
+            row.wire, row.noop = self._wire(served, "/webhook", bodies)
         self.report.rows.append(row)
 
     def _churn(self) -> None:
@@ -181,14 +183,14 @@ class Bench:
         bodies = [filter_body(pod, names) for pod in scene.asking(self.plan.seed, self.plan.bodies)]
         with server("ours", scene.name, scene.scale, self.plan.seed, self.core, events_per_s=200.0) as served:
             row = Row("churn", "filter-names under 200 pod events a second", easy=self.easy or None)
-            row.wire, row.noop = self._wire(served, "/filter", bodies), self._wire(self.fixed, "/filter", bodies)
+            row.wire, row.noop = self._wire(served, "/filter", bodies)
         self.report.rows.append(row)
 
 
 def _dump(plan: Plan, folder: Path) -> None:
     """Writes the clusters as v1 List objects, to load them into a peer's API server."""
     folder.mkdir(parents=True, exist_ok=True)
-    for scene in scenes(plan.scale):
+    for scene in filter(lambda scene: plan.wants(scene.name), scenes(plan.scale)):
         world = scene.cluster(plan.seed)
         for kind, items in (("nodes", world.nodes), ("pods", world.pods)):
             text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})

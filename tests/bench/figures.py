@@ -31,11 +31,23 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def measure(run: Callable[[], list[float]], runs: int = RUNS, warm_up: bool = True) -> Figure:
+def measure(run: Callable[[], list[float]], runs: int = RUNS) -> Figure:
     """Median over `runs` calls of `run`, which returns the microseconds of each of its calls."""
-    if warm_up:
+    return measure_in_turn(run, runs=runs)[0]
+
+
+def measure_in_turn(*kinds: Callable[[], list[float]], runs: int = RUNS) -> list[Figure]:
+    """A figure for each kind. Their runs alternate, so that a busy moment of the machine meets all of them."""
+    samples: list[list[list[float]]] = [[] for _ in kinds]
+    for run in kinds:
         run()
-    samples = [run() for _ in range(runs)]
+    for _ in range(runs):
+        for place, run in enumerate(kinds):
+            samples[place].append(run())
+    return [_figure(each) for each in samples]
+
+
+def _figure(samples: list[list[float]]) -> Figure:
     p50s = [percentile(sample, 0.5) for sample in samples]
     return Figure(
         p50=median(p50s),
@@ -44,5 +56,5 @@ def measure(run: Callable[[], list[float]], runs: int = RUNS, warm_up: bool = Tr
         p50_least=min(p50s),
         p50_most=max(p50s),
         calls=len(samples[0]),
-        runs=runs,
+        runs=len(samples),
     )
