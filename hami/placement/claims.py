@@ -94,12 +94,14 @@ def read_holdings(pod: Pod, registry: Registry, *, init_finished: bool) -> Holdi
     try:
         allocation = allocations.read_allocation(pod.annotations, registry, subject)
         kinds = allocations.container_kinds(pod)
-        charge = allocations.charge(allocation, kinds, registry, init_finished=init_finished)
+        whole = allocations.charge(allocation, kinds, registry)
+        charge = allocations.charge(allocation, kinds, registry, init_finished=True) if init_finished else whole
         text = pod.annotations.get(keys.MIG_ALLOCATIONS, "")
         mig = decode_mig_allocations(text, f"{subject} annotation {keys.MIG_ALLOCATIONS}") if text else ()
     except DecodeError as error:
         return Holdings(problem=str(error))
-    return Holdings(flat_charges(charge), flat_slices(mig, charge))
+    # The plugin keeps the instances of init containers for the pod's life.
+    return Holdings(flat_charges(charge), flat_slices(mig, whole))
 
 
 def flat_slices(mig: Iterable[MigAllocation], charge: Charge) -> tuple[tuple[str, MigPlacement], ...]:

@@ -91,6 +91,20 @@ class Ledger:
                     taken[card] = (*taken.get(card, ()), placement)
         return taken
 
+    def unsliced(self, node: str, cards: Iterable[str], without_uid: str = "") -> set[str]:
+        """Those of the node's MIG `cards` on which a pod holds a share without a known slice for each.
+
+        HAMi 2.5 to 2.9 wrote no slices; what such a pod occupies is unknown (spec/scheduler 6.3).
+        """
+        wanted, unknown = set(cards), set()
+        book = self._books.get(node)
+        for uid in book.uids if book and wanted else ():
+            claim = self._claims[uid]
+            for card, use in claim.charges if uid != without_uid else ():
+                if card in wanted and sum(each == card for each, _ in claim.slices) < use.slots:
+                    unknown.add(card)
+        return unknown
+
     @property
     def undecodable(self) -> dict[str, str]:
         """Uid -> problem of every live pod whose allocation cannot be read."""

@@ -186,12 +186,8 @@ class World:
         claim = self.ledger.get(uid)
         if claim is None or claim.node != name:
             return view.state
-        own = dict(claim.charges)
-        uses = tuple(
-            use.minus(own[device.id]) if device.id in own else use
-            for device, use in zip(view.state.devices, view.state.uses, strict=True)
-        )
-        return msgspec.structs.replace(view.state, uses=uses, mig_taken=self.ledger.slices(name, without_uid=uid))
+        record = self.inventory.get(name)
+        return self._state(name, record.view, without_uid=uid) if record is not None else None
 
     def owner_on_record(self, namespace: str, name: str) -> Pod | None:
         """A bound pod as far as the ledger vouches for it, to judge a token without a read; None if it does not."""
@@ -252,14 +248,7 @@ class World:
             return
         cards = record.view
         uses = self.ledger.uses(name)
-        state = NodeState(
-            name=record.name,
-            devices=cards.devices,
-            uses=tuple(uses.get(device.id, NO_USE) for device in cards.devices),
-            cordoned=cards.cordoned,
-            pair_scores=cards.pair_scores,
-            mig_taken=self.ledger.slices(name),
-        )
+        state = self._state(name, cards)
         problem = cards.problem or self._blocked(name)
         self._revision += 1
         hardware = self._hardware_of(name, state.devices)
@@ -268,6 +257,30 @@ class World:
             self.columns.remove(name)
         else:
             self.columns.update(state)
+
+    def _state(self, name: str, cards: CardsView, without_uid: str = "") -> NodeState:
+        """The evaluator's state, as if pod `without_uid` held nothing."""
+        uses = self.ledger.uses(name)
+        claim = self.ledger.get(without_uid) if without_uid else None
+        own = dict(claim.charges) if claim is not None and claim.node == name else {}
+        mig_cards = [device.id for device in cards.devices if device.mode == "mig"]
+        unknown = self.ledger.unsliced(name, mig_cards, without_uid) if mig_cards else ()
+        devices = cards.devices
+        if unknown:
+            devices = tuple(
+                msgspec.structs.replace(device, healthy=False) if device.id in unknown else device for device in devices
+            )
+        taken = [uses.get(device.id, NO_USE) for device in devices]
+        for position, device in enumerate(devices) if own else ():
+            taken[position] = taken[position].minus(own.get(device.id, NO_USE))
+        return NodeState(
+            name=name,
+            devices=devices,
+            uses=tuple(taken),
+            cordoned=cards.cordoned,
+            pair_scores=cards.pair_scores,
+            mig_taken=self.ledger.slices(name, without_uid) if mig_cards else {},
+        )
 
     def _hardware_of(self, name: str, devices: tuple[Device, ...]) -> int:
         known = self._views.get(name)

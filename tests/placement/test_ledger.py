@@ -6,9 +6,10 @@ import datetime
 
 import pytest
 
+from hami.core.codec import MigAllocation, encode_mig_allocations
 from hami.core.fit import Fit, evaluate
-from hami.core.keys import VGPU_TIME
-from hami.core.model import Policies, Use
+from hami.core.keys import MIG_ALLOCATIONS, VGPU_TIME
+from hami.core.model import MigPlacement, Policies, Use
 from hami.core.objects import Pod
 from hami.core.request import pod_request
 from hami.placement.claims import BACKSTOP_S, ClaimState
@@ -18,6 +19,7 @@ from tests.placement.fakes import (
     START_UNIX_S,
     FakeClock,
     annotated,
+    card,
     container,
     deleted,
     init_ended,
@@ -161,6 +163,31 @@ def test_ids_need_to_be_unique_only_within_a_node(world: World) -> None:
 def test_slices_of_older_releases_count_on_their_card(world: World) -> None:
     world.on_pod(annotated(make_pod("p"), "n1", "GPU-0[1-2],NVIDIA,1000,10:;"))
     assert used(world) == {"GPU-0": Use(1, 1000, 10)}
+
+
+def test_mig_slices_stay_taken_for_the_pods_life_and_unknown_ones_close_the_card(world: World) -> None:
+    world.on_node(make_node("n1", [card(0, mode="mig"), card(1)], version=2))
+    slices = [
+        MigAllocation(0, 0, "GPU-0", "1g", MigPlacement(2, 1)),
+        MigAllocation(0, 1, "GPU-9", "1g", MigPlacement(3, 1)),
+    ]
+    pod = make_pod("p", container(name="app"), init=(container(name="once"),))
+    pod = annotated(
+        pod, "n1", "GPU-0,NVIDIA,4000,14:;;", bound=True, **{MIG_ALLOCATIONS: encode_mig_allocations(slices)}
+    )
+    world.on_pod(init_ended(pod))
+    world.settle_now()
+    view = world.view("n1")
+    assert view is not None
+    assert (view.state.mig_taken, used(world)) == ({"GPU-0": (MigPlacement(2, 1),)}, {})
+    world.on_pod(annotated(make_pod("older"), "n1", "GPU-0[0-1],NVIDIA,4000,14:;"))
+    world.settle_now()
+    view = world.view("n1")
+    assert view is not None
+    assert [device.healthy for device in view.state.devices] == [False, True]
+    without = world.state_without("n1", "uid-older")
+    assert without is not None
+    assert [device.healthy for device in without.devices] == [True, True]
 
 
 def test_bound_pod_is_charged_where_it_is(world: World) -> None:

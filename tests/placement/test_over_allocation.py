@@ -148,7 +148,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(index=pods_by_index, phase=st.sampled_from(["Running", "Succeeded", "Failed"]))
     def finish(self, index: int, phase: str) -> None:
         pod = self.pick(index)
-        if pod is not None and pod.spec.node_name:
+        if pod is not None and pod.spec.node_name and not pod.finished:
             self.changed(with_phase(pod, phase))
 
     @rule(index=pods_by_index)
