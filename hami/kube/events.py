@@ -98,6 +98,7 @@ class EventRecorder:
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._running = False
         self.stats = EventStats()
 
     def pod_event(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
@@ -112,21 +113,28 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Writes queued events until cancelled."""
-        while True:
-            await self._work.wait()
-            while self._waiting:
-                key, pending = self._waiting.popitem(last=False)
-                await self._write_or_drop(key, pending)
-            self._work.clear()
-            self._idle.set()
+        self._running = True
+        try:
+            while True:
+                await self._work.wait()
+                await self._write_all()
+        finally:
+            self._running = False
 
     async def drain(self, timeout_s: float = 2.0) -> None:
-        """Waits until everything queued is written, at most `timeout_s`; needs `run` to be running."""
+        """Waits until everything queued is written, at most `timeout_s`; writes it where `run` has ended."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
+                await (self._idle.wait() if self._running else self._write_all())
         except TimeoutError:
             log.warning("events left unwritten", count=len(self._waiting))
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            key, pending = self._waiting.popitem(last=False)
+            await self._write_or_drop(key, pending)
+        self._work.clear()
+        self._idle.set()
 
     def _queue(self, subject: _Subject, warning: bool, reason: str, message: str) -> None:
         kind = "Warning" if warning else "Normal"

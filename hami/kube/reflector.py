@@ -30,6 +30,8 @@ from hami.kube.status import decode_status, error_of_status
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 _WATCH_SECONDS: Final = 300
 _IDLE_GRACE_S: Final = 30.0
+_SHORT_WATCH_S: Final = 1.0
+"""A watch that ends sooner without a word is a failure: without a pause we would ask again in a tight loop."""
 _INITIAL_EVENTS_IDLE_S: Final = 30.0
 """A server that serves initial events is never silent for that long before their end."""
 
@@ -122,9 +124,12 @@ class Reflector(Generic[T]):
     async def run(self) -> None:
         """Runs until cancelled. Failures of the API server are waited out, never raised."""
         while True:
+            started_s, heard_s = time.monotonic(), self.stats.last_heard_monotonic_s
             try:
                 await self._sync_and_watch()
-                continue
+                if time.monotonic() - started_s >= _SHORT_WATCH_S or heard_s != self.stats.last_heard_monotonic_s:
+                    continue
+                self._log.warning("watch ended at once, will retry")
             except _InitialEventsNotServedError as error:
                 self._log.info("initial events not served, listing in pages", why=str(error))
                 self._initial_events = False

@@ -26,6 +26,7 @@ def as_port(recorder: EventRecorder) -> EventSink:
 @asynccontextmanager
 async def running(recorder: EventRecorder) -> AsyncIterator[EventRecorder]:
     task = asyncio.create_task(recorder.run())
+    await asyncio.sleep(0)
     try:
         yield recorder
     finally:
@@ -130,3 +131,13 @@ async def test_a_broken_connection_is_tried_again(api: ApiServer, client: ApiCli
         await recorder.drain()
     assert recorder.stats.dropped == 0
     assert {event["message"] for event in await events(client)} == {"m"}
+
+
+async def test_what_waits_at_the_end_is_written_by_drain(client: ApiClient) -> None:
+    pod = await make_pod(client, "p1")
+    recorder = EventRecorder(client, "c")
+    async with running(recorder):
+        pass
+    recorder.pod_event(pod, warning=False, reason="R", message="last words")
+    await recorder.drain()
+    assert [event["message"] for event in await events(client)] == ["last words"]

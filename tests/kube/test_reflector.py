@@ -241,6 +241,32 @@ async def test_one_undecodable_object_does_not_hide_the_others() -> None:
     assert reflector.stats.undecodable == 3
 
 
+async def test_a_watch_that_ends_at_once_is_not_asked_for_in_a_tight_loop() -> None:
+    watches = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal watches
+        if "watch" not in request.query:
+            return listed(node_json("n1", "4"))
+        watches += 1
+        return web.Response(text="")
+
+    mirror = Mirror()
+    async with serving(handler) as address, ApiClient(Access(address), qps=0) as client:
+        reflector = Reflector(
+            client,
+            paths.NODES,
+            node_decoder,
+            mirror.on_replaced,
+            mirror.on_event,
+            initial_events=False,
+            backoff=Backoff(0.2, 0.2),
+        )
+        async with running(reflector):
+            await until(lambda: watches >= 4, "retries")
+            assert reflector.stats.failures >= 3
+
+
 def test_backoff_grows_to_its_cap_and_starts_again() -> None:
     backoff = Backoff(0.5, 30)
     delays = [backoff.next_s() for _ in range(12)]
