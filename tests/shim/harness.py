@@ -30,6 +30,7 @@ SHIM_SOURCES = HERE.parents[1] / "hami" / "shim"
 CUDA_VERSIONS = {"11.8": 11080, "12.4": 12040, "12.9": 12090, "13.5": 13050}
 VERSIONED = ("12.9", "13.5")  # these give their symbols an ELF version, so that dlvsym finds them
 MIB = 1024 * 1024
+SOAK = os.environ.get("HAMI_SOAK", "0") not in ("", "0")  # `make soak`: ten times the rounds
 _CFLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden")
 _SHARED_PARTS = ("config.c", "book.c", "fault.c")  # in both stand-in libraries
 _NOT_IN_DRIVER = (*_SHARED_PARTS, "nvml.c", "resolve.c")  # resolve.c is built once a CUDA version

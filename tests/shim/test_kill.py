@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -12,10 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import Container, kill
+from tests.shim.harness import SOAK, Container, kill
 
-ROUNDS = int(os.environ.get("HAMI_SOAK", "1")) * 500
+ROUNDS = 5000 if SOAK else 500
 LIMIT_MIB = 1024
+pytestmark = pytest.mark.timeout(1800 if SOAK else 300)
 
 
 class Prober:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import json_lines, kill
+from tests.shim.harness import SOAK, json_lines, kill
 
-ROUNDS = int(os.environ.get("HAMI_SOAK", "1")) * 1000
+ROUNDS = 10000 if SOAK else 1000
+pytestmark = pytest.mark.timeout(1800 if SOAK else 300)
 EXACT = {"over": 0, "under": 0, "left": 0, "errors": 0, "failed": 0}
 
 
 @pytest.mark.parametrize("processes", [2, 3, 8, 16, 64])
 def test_race_at_the_limit(container: ContainerFactory, processes: int) -> None:
     box = container(limit_mib=128)
-    (result,) = json_lines(box.run("racer", processes, ROUNDS, 4 * 1024, 32, timeout_s=200))
+    (result,) = json_lines(box.run("racer", processes, ROUNDS, 4 * 1024, 32, timeout_s=1000))
+    assert result == EXACT
+
+
+def test_race_of_different_routes(container: ContainerFactory) -> None:
+    (result,) = json_lines(container(limit_mib=128).run("racer", 6, ROUNDS, 4 * 1024, 32, "mixed", timeout_s=1000))
     assert result == EXACT
 
 
@@ -26,7 +31,7 @@ def test_race_with_slow_driver_calls(container: ContainerFactory) -> None:
     """The window between check and record, made wide: 600 of 1000 MiB asked by two at once (HAMi-core#273)."""
     box = container(limit_mib=1000)
     slow = {"FAKE_GPU_DELAY_US": "cuMemAlloc_v2:300"}
-    (result,) = json_lines(box.run("racer", 2, ROUNDS, 600 * 1024, 1, extra=slow, timeout_s=200))
+    (result,) = json_lines(box.run("racer", 2, ROUNDS, 600 * 1024, 1, extra=slow, timeout_s=1000))
     assert result == EXACT
 
 

@@ -1,5 +1,6 @@
 /* N processes take blocks of the same size at the same moment, again and again.
- * usage: racer PROCESSES ROUNDS BLOCK_KIB EXPECTED
+ * usage: racer PROCESSES ROUNDS BLOCK_KIB EXPECTED [mixed]
+ * mixed: every third process takes physical memory, every third stream-ordered memory.
  * Prints how many rounds ended with more or fewer blocks than EXPECTED held by all together. */
 #include "fake_cuda.h"
 #include "program.h"
@@ -24,6 +25,20 @@ struct shared {
 
 static struct shared *shared;
 static CUdeviceptr held[MAX_HELD];
+static CUmemGenericAllocationHandle handles[MAX_HELD];
+static int route; /* 0 plain, 1 physical memory, 2 stream-ordered */
+
+static CUresult take(long i, size_t block) {
+    CUmemAllocationProp props = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    return route == 1   ? cuMemCreate(&handles[i], block, &props, 0)
+           : route == 2 ? cuMemAllocAsync(&held[i], block, NULL)
+                        : cuMemAlloc_v2(&held[i], block);
+}
+
+static CUresult give(long i) {
+    return route == 1 ? cuMemRelease(handles[i]) : route == 2 ? cuMemFreeAsync(held[i], NULL) : cuMemFree_v2(held[i]);
+}
 
 static size_t used_now(void) {
     size_t free_bytes = 0;
@@ -35,7 +50,7 @@ static size_t used_now(void) {
 static long take_until_refused(size_t block) {
     long count = 0;
     while (count < MAX_HELD) {
-        CUresult result = cuMemAlloc_v2(&held[count], block);
+        CUresult result = take(count, block);
         if (result != CUDA_SUCCESS) {
             if (result != CUDA_ERROR_OUT_OF_MEMORY) {
                 atomic_fetch_add(&shared->other_errors, 1);
@@ -65,8 +80,9 @@ static void race(int me, int rounds, size_t block, long expected) {
             judge(expected);
         }
         for (long i = 0; i < count; i++) {
-            CHECK(cuMemFree_v2(held[i]));
+            CHECK(give(i));
         }
+        CHECK(cuStreamSynchronize(NULL));
         pthread_barrier_wait(&shared->barrier);
         if (me == 0 && used_now() != 0) {
             shared->left++;
@@ -75,7 +91,7 @@ static void race(int me, int rounds, size_t block, long expected) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 5) {
+    if (argc < 5) {
         return 64;
     }
     int processes = atoi(argv[1]);
@@ -88,7 +104,8 @@ int main(int argc, char **argv) {
     pthread_barrier_init(&shared->barrier, &attributes, (unsigned int)processes);
     for (int i = 0; i < processes; i++) {
         if (fork() == 0) {
-            alarm(120);
+            route = argc > 5 ? i % 3 : 0;
+            alarm(900);
             race(i, rounds, strtoull(argv[3], NULL, 10) * 1024, atol(argv[4]));
             exit(0);
         }

@@ -1,0 +1,61 @@
+"""What the shim costs: `python -m tests.shim.speed`. Each figure is the best of several runs with the shim and without,
+taken in turn on the stand-in driver; the difference is the shim's (issue 9, "Speed")."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from tests.shim import harness
+from tests.shim.conftest import make_container
+from tests.shim.harness import Container
+
+ROUNDS = 5
+STARTS = 40
+
+
+def _calls(box: Container, shim: bool) -> dict[str, float]:
+    (figures,) = harness.json_lines(box.run("speed", shim=shim))
+    return figures
+
+
+def _start_ms(box: Container, shim: bool) -> float:
+    began = time.perf_counter()
+    box.run("test_alloc", 1, shim=shim)
+    return (time.perf_counter() - began) * 1e3
+
+
+def _together_ms(box: Container, shim: bool) -> float:
+    began = time.perf_counter()
+    running = [box.start("test_alloc", 1, shim=shim) for _ in range(64)]
+    for process in running:
+        process.communicate()
+    return (time.perf_counter() - began) * 1e3
+
+
+def measure(folder: Path) -> dict[str, tuple[float, float]]:
+    """Name → (with the shim, without it), nanoseconds a call or milliseconds a start."""
+    fakes, shim = harness.build_fakes(), harness.build_shim()
+    box = make_container(folder, fakes, shim, limit_mib=8192)
+    best: dict[str, dict[bool, float]] = {}
+    for _ in range(ROUNDS):
+        for with_shim in (True, False):
+            for name, value in _calls(box, with_shim).items():
+                row = best.setdefault(f"{name} (ns)", {})
+                row[with_shim] = min(value, row.get(with_shim, value))
+    for name, sample, rounds in (("start (ms)", _start_ms, STARTS), ("64 starts (ms)", _together_ms, ROUNDS)):
+        for with_shim in (True, False):
+            best.setdefault(name, {})[with_shim] = min(sample(box, with_shim) for _ in range(rounds))
+    return {name: (row[True], row[False]) for name, row in best.items()}
+
+
+def main() -> None:
+    """Print the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (with_shim, without) in measure(Path(folder)).items():
+            print(f"{name:32} {without:10.1f} {with_shim:10.1f}   {with_shim - without:+10.1f}")
+
+
+if __name__ == "__main__":
+    main()
