@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.bench import floors
 from tests.bench.figures import Figure
 
 ANCHOR_LOADS_US = 180.0
@@ -30,22 +31,27 @@ class Row:
     inside: Figure | None = None
     reference_us: float | None = None
     go_us: float | None = None
-    easy: float | None = None
+    easy: Figure | None = None
+    """The plain case of the same run: filter-names while nothing else happens."""
+    busy: bool = False
+    """Other work goes on meanwhile: the tail is compared with that of `easy`."""
     differences: list[str] = field(default_factory=list)
     compared: int = 0
 
     def ratios(self) -> dict[str, float]:
         found = {}
         if self.wire and self.noop:
-            found["wire p50 / no-op p50"] = self.wire.p50 / self.noop.p50
+            found[floors.NOOP] = self.wire.p50 / self.noop.p50
         if self.wire:
-            found["wire p99 / p50"] = self.wire.p99 / self.wire.p50
+            found[floors.TAIL] = self.wire.p99 / self.wire.p50
         if self.inside and self.reference_us:
-            found["reference / in-process p50"] = self.reference_us / self.inside.p50
+            found[floors.REFERENCE] = self.reference_us / self.inside.p50
         if self.wire and self.go_us:
-            found["scaled Go / wire p50"] = self.go_us / self.wire.p50
+            found[floors.GO] = self.go_us / self.wire.p50
         if self.wire and self.easy:
-            found["wire p50 / easy case"] = self.wire.p50 / self.easy
+            found[floors.EASY] = self.wire.p50 / self.easy.p50
+        if self.wire and self.easy and self.busy:
+            found[floors.QUIET] = self.wire.p99 / self.easy.p99
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -70,6 +76,12 @@ class Report:
     scale: str
     rows: list[Row] = field(default_factory=list)
     facts: dict[str, float] = field(default_factory=dict)
+    full: bool = False
+
+    @property
+    def misses(self) -> list[str]:
+        """Floors that were not kept; at full size only, where they are set."""
+        return [text for row in self.rows for text in floors.misses(row.name, row.ratios())] if self.full else []
 
     @property
     def differences(self) -> list[str]:
@@ -85,6 +97,7 @@ class Report:
             "machine": machine,
             "go_commit": GO_COMMIT,
             "facts": self.facts,
+            "floors_missed": self.misses,
             "rows": [row.to_json() for row in self.rows],
         }
         as_json, as_text = folder / f"{stem}.json", folder / f"{stem}.md"
@@ -105,6 +118,8 @@ class Report:
         ]
         lines += [_line(row) for row in self.rows]
         lines += ["", *(f"- {key}: {value:.1f}" for key, value in self.facts.items())]
+        if self.misses:
+            lines += ["", "Floors not kept:", *(f"- {text}" for text in self.misses)]
         if self.differences:
             lines += ["", f"Different answers (seed {self.seed}):", *(f"- {text}" for text in self.differences[:20])]
         return "\n".join(lines) + "\n"

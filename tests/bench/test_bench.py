@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import floors
 from tests.bench.calls import WireCaller
 from tests.bench.figures import Figure, measure, percentile
 from tests.bench.oracle import compare, differences
@@ -41,6 +42,14 @@ def test_ratios_come_from_the_same_run() -> None:
         "wire p99 / p50": 2.0,
         "reference / in-process p50": 100.0,
     }
+
+
+def test_floors_hold_in_both_directions() -> None:
+    kept = {"wire p50 / no-op p50": 3.9, "wire p99 / p50": 4.9, "scaled Go / wire p50": 301.0}
+    assert floors.misses("filter-names", kept) == []
+    missed = {"wire p50 / no-op p50": 4.1, "wire p99 / p50": 4.9, "scaled Go / wire p50": 299.0}
+    assert len(floors.misses("filter-names", missed)) == 2
+    assert floors.misses("spread", missed) == []
 
 
 def test_report_files(tmp_path: Path) -> None:

@@ -63,3 +63,10 @@ async def test_quota_in_the_evaluator(block: int) -> None:
     first = block * 40
     found = {seed: await different(build(Random(seed))) for seed in range(first, first + 40)}
     assert {seed: texts for seed, texts in found.items() if texts} == {}
+
+
+async def test_control_without_the_quota_the_answers_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: an evaluator that is told there is always room disagrees."""
+    monkeypatch.setattr(f"{__name__}.room_of", lambda world, pod: lambda _, use: True)
+    seen = [await different(build(Random(seed))) for seed in range(40)]
+    assert any(seen)
