@@ -18,6 +18,7 @@ from hami.config.device_plugin import DevicePluginSettings
 from hami.core.codec import RegisterForm
 from hami.core.errors import ConfigError
 from hami.deviceplugin.allocate import AllocateStats
+from hami.deviceplugin.health import ignored_xids
 from hami.deviceplugin.plugin import Plugin
 from hami.deviceplugin.settings import Heartbeat, PluginSettings
 from hami.kube.client import ApiClient
@@ -65,6 +66,12 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
         pair_scores=settings.topology_score,
         device_list_strategies=settings.device_list_strategies,
         pass_device_specs=settings.pass_device_specs,
+        device_id_strategy=settings.device_id_strategy,
+        cdi_annotation_prefix=settings.cdi_annotation_prefix,
+        feature_envs=settings.feature_envs,
+        dev_root=Path(settings.dev_root),
+        allow_disable_control=settings.allow_disable_control,
+        health=ignored_xids(settings.disabled_health_checks, settings.enabled_health_checks),
         notes=node.notes,
         version=__version__,
     )
@@ -96,6 +103,7 @@ class Process:
         finally:
             await recorder.drain()
             await client.close()
+            await probe.close()
 
     async def _serve(self, client: ApiClient, probe: DeviceProbe, recorder: EventRecorder) -> None:
         """Runs plugins one after another, each with the configuration of its time."""

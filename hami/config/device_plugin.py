@@ -39,6 +39,11 @@ class DevicePluginSettings(msgspec.Struct, frozen=True):
     topology_score: bool
     ops_listen: Address | None
     cleanup: bool
+    dev_root: str
+    feature_envs: tuple[tuple[str, str], ...]
+    allow_disable_control: bool
+    disabled_health_checks: str
+    enabled_health_checks: str
     verbosity: int
 
 
@@ -104,6 +109,41 @@ FLAGS: Final = (
         "topology-score", "publish pair scores of cards", False, flags.boolean, env="ENABLE_TOPOLOGY_SCORE", switch=True
     ),
     Flag("metrics-bind-address", "listener of /metrics and /healthz; empty: none", "", metavar="ADDRESS"),
+    Flag(
+        "dev-root",
+        "host folder above dev/; empty: the driver's",
+        "",
+        env="NVIDIA_DEV_ROOT",
+        aliases=("nvidia-dev-root",),
+        metavar="DIR",
+    ),
+    Flag(
+        "gdrcopy-enabled",
+        "containers get GPUDirect RDMA copies",
+        False,
+        flags.boolean,
+        env="GDRCOPY_ENABLED",
+        switch=True,
+    ),
+    Flag("gds-enabled", "containers get GPUDirect Storage", False, flags.boolean, env="GDS_ENABLED", switch=True),
+    Flag(
+        "mofed-enabled", "containers get Mellanox OFED devices", False, flags.boolean, env="MOFED_ENABLED", switch=True
+    ),
+    Flag(
+        "allow-disable-control",
+        "let containers set CUDA_DISABLE_CONTROL; keep equal to the scheduler's",
+        False,
+        flags.boolean,
+        switch=True,
+    ),
+    Flag("disable-health-checks", "XIDs that do not count, or all", "", env="DP_DISABLE_HEALTHCHECKS", metavar="XIDS"),
+    Flag(
+        "enable-health-checks",
+        "XIDs that count though ignored by default, or all",
+        "",
+        env="DP_ENABLE_HEALTHCHECKS",
+        metavar="XIDS",
+    ),
     Flag("cleanup", "take back what was written to the node, and end", False, flags.boolean, switch=True),
     flags.VERBOSITY,
 )
@@ -112,11 +152,6 @@ IGNORED: Final = (
     *KLOG,
     "mig-strategy",
     "fail-on-init-error",
-    "dev-root",
-    "nvidia-dev-root",
-    "gdrcopy-enabled",
-    "gds-enabled",
-    "mofed-enabled",
     "nvidia-cdi-hook-path",
     "nvidia-ctk-path",
     "driver-root-ctr-path",
@@ -165,6 +200,13 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[DevicePlu
         topology_score=values["topology_score"],
         ops_listen=parse_address(ops, default_https=False, flag="metrics-bind-address") if ops else None,
         cleanup=values["cleanup"],
+        dev_root=values["dev_root"] or values["nvidia_driver_root"],
+        feature_envs=tuple(
+            (f"NVIDIA_{name.upper()}", "enabled") for name in ("gdrcopy", "gds", "mofed") if values[f"{name}_enabled"]
+        ),
+        allow_disable_control=values["allow_disable_control"],
+        disabled_health_checks=values["disable_health_checks"],
+        enabled_health_checks=values["enable_health_checks"],
         verbosity=values["v"],
     )
     return settings, ignored
