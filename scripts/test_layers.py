@@ -34,7 +34,7 @@ LAYERS = (
     Layer(
         "unit",
         "unit, property, scenario and embedded tests",
-        ("tests", "--ignore=tests/cluster", "--ignore=tests/shim", "-n", "2"),
+        ("tests", "--ignore=tests/cluster", "--ignore=tests/shim", "-m", "not control_plane", "-n", "2"),
     ),
     Layer(
         "shim",
@@ -45,7 +45,7 @@ LAYERS = (
     Layer(
         "control-plane",
         "real etcd, kube-apiserver, kube-scheduler and kubectl",
-        ("tests/cluster", "-p", "no:randomly"),
+        ("tests/cluster", "tests/sim", "-m", "control_plane", "-p", "no:randomly"),
         {"go": "Go >= 1.24 (https://go.dev/dl)"},
         free_mib=6000,
     ),
