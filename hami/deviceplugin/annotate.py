@@ -46,6 +46,7 @@ class Annotator:
         self._now = now
         self._check = check
         self._seen: Node | None = None
+        self._stamp_removed = settings.heartbeat is Heartbeat.ALWAYS
 
     async def run(self) -> None:
         """Runs until cancelled; a failing API server is tried again in 5 s."""
@@ -68,8 +69,12 @@ class Annotator:
         changes = self._differences(self._seen)
         if self._settings.heartbeat is Heartbeat.ALWAYS:
             changes[HANDSHAKE_KEY] = handshake(self._now())
+        elif not self._stamp_removed and HANDSHAKE_KEY in self._seen.annotations:
+            # An earlier plugin's; nobody would renew it. Later ones are a scheduler's and stay.
+            changes[HANDSHAKE_KEY] = None
         if changes:
             self._seen = await self._writer.patch_node_annotations(name, changes)
+        self._stamp_removed = True
         changes = self._differences(self._seen)
         if changes:
             # Somebody else had written since our last look.

@@ -26,8 +26,8 @@ REQUESTING_LIMIT_S: Final = 60.0
 
 
 class InventorySettings(msgspec.Struct, frozen=True):
-    """`reported_limit_s`: a plugin that wrote `Reported` before is out after this silence; 0 never ages it out
-    (`--heartbeat on-change`). `node_selector`: labels that a node must carry."""
+    """`reported_limit_s`: a plugin that renewed its `Reported` stamp before is out after this silence; 0 never ages it
+    out. `node_selector`: labels that a node must carry."""
 
     reported_limit_s: float = 90.0
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -45,7 +45,17 @@ class CardsView(msgspec.Struct, frozen=True):
 class _Cards:
     """One vendor on one node: decoded register, allocatable count, signs of life (monotonic seconds)."""
 
-    __slots__ = ("alive_at_s", "allocatable", "devices", "handshake", "kind", "pair_scores", "problem", "texts")
+    __slots__ = (
+        "alive_at_s",
+        "allocatable",
+        "devices",
+        "handshake",
+        "kind",
+        "pair_scores",
+        "problem",
+        "renewed",
+        "texts",
+    )
 
     def __init__(self) -> None:
         self.texts = ("", "")
@@ -56,6 +66,9 @@ class _Cards:
         self.handshake = ""
         self.kind = HandshakeKind.ABSENT
         self.alive_at_s = 0.0
+        self.renewed = False
+        """We saw a stamp of the plugin take the place of another one, so that its silence says something: a stamp that
+        an older plugin left behind is never renewed (`--heartbeat on-change`)."""
 
 
 class NodeRecord:
@@ -154,11 +167,7 @@ class Inventory:
         cards.allocatable = _allocatable(node, vendor.count_resource)
         text = node.annotations.get(vendor.handshake_key, "")
         if text != cards.handshake:
-            handshake = read_handshake(text, now_unix_s)
-            first = not cards.handshake
-            asked = handshake.kind is HandshakeKind.REQUESTING
-            cards.alive_at_s = now_s - handshake.age_s if first or asked else now_s
-            cards.handshake, cards.kind = text, handshake.kind
+            _take_handshake(cards, text, now_s, now_unix_s)
 
     def _reconsider(self, record: NodeRecord, cordoned: frozenset[str], now_s: float) -> bool:
         view = self._view(record, cordoned, now_s)
@@ -198,7 +207,7 @@ class Inventory:
             return "kubelet offers no allocatable devices"
         silent_s = now_s - cards.alive_at_s
         limit_s = self._settings.reported_limit_s
-        if cards.kind is HandshakeKind.REPORTED and limit_s and silent_s >= limit_s:
+        if cards.kind is HandshakeKind.REPORTED and limit_s and silent_s >= limit_s and _counts(cards):
             return f"the device plugin has been silent for {limit_s:.0f} s"
         if cards.kind is HandshakeKind.REQUESTING and cards.allocatable is None and silent_s >= REQUESTING_LIMIT_S:
             return f"the device plugin has not answered for {REQUESTING_LIMIT_S:.0f} s"
@@ -218,6 +227,23 @@ class Inventory:
         if ahead:
             record.queued = True
             heapq.heappush(self._deadlines, (min(ahead), record.name))
+
+
+def _take_handshake(cards: _Cards, text: str, now_s: float, now_unix_s: float) -> None:
+    handshake = read_handshake(text, now_unix_s)
+    first = not cards.handshake
+    cards.renewed = handshake.kind is not HandshakeKind.ABSENT and (
+        cards.renewed or (not first and handshake.kind is HandshakeKind.REPORTED)
+    )
+    asked = handshake.kind is HandshakeKind.REQUESTING
+    cards.alive_at_s = now_s - handshake.age_s if first or asked else now_s
+    cards.handshake, cards.kind = text, handshake.kind
+
+
+def _counts(cards: _Cards) -> bool:
+    """Whether silence after a `Reported` stamp takes the cards out: not while kubelet offers them and the stamp may be
+    one that nobody renews any more."""
+    return cards.renewed or cards.allocatable is None
 
 
 def _decode(cards: _Cards, vendor: DeviceType, node: str, texts: tuple[str, str]) -> None:

@@ -95,6 +95,18 @@ async def test_on_change_writes_differences_only(node: Bench) -> None:
     await until_register(node, lambda found: found == text)
 
 
+async def test_on_change_removes_the_stamp_of_an_earlier_plugin_once(node: Bench) -> None:
+    await node.writer.patch_node_annotations(NODE, {HANDSHAKE_KEY: "Reported 2026-01-01 00:00:00 +0000 UTC"})
+    patches = node_patches(node)
+    await node.start_plugin(heartbeat=Heartbeat.ON_CHANGE)
+    await node.until(lambda: node_patches(node) == patches + 1, "the first report")
+    assert HANDSHAKE_KEY not in (await node.node()).annotations
+    await node.writer.patch_node_annotations(NODE, {HANDSHAKE_KEY: "Requesting_2026-01-01 00:00:00"})
+    looks = len(node.api.seen)
+    await node.until(lambda: len(node.api.seen) >= looks + 5, "five looks")
+    assert (await node.node()).annotations[HANDSHAKE_KEY] == "Requesting_2026-01-01 00:00:00"
+
+
 async def test_a_failing_api_server_is_tried_again(node: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hami.deviceplugin.annotate._RETRY_S", 0.01)
     node.api.faults.add(Fault("internal-error", verb="get", resource="nodes", times=3))

@@ -50,7 +50,8 @@ def test_reported_stamp_carries_its_zone() -> None:
         (None, 20, ""),
         (None, 0, "allocatable"),
         (reported(-10), 20, ""),
-        (reported(-100), 20, "silent"),
+        (reported(-100), 20, ""),
+        (reported(-100), None, "silent"),
         (reported(600), 20, ""),
         ("Deleted_2026-01-01 00:00:00", 20, ""),
         ("Requesting", 20, ""),
@@ -84,6 +85,40 @@ def test_silent_plugin_ages_out_and_comes_back() -> None:
     world.settle_now()
     assert len(world.columns) == 0
     world.on_node(make_node("n1", handshake=reported(152), version=200))
+    world.settle_now()
+    assert len(world.columns) == 1
+
+
+def test_a_stamp_that_is_never_renewed_keeps_no_offered_card_out() -> None:
+    """Left by an older plugin; the one that runs now writes only what changes."""
+    clock = FakeClock()
+    world = make_world(clock)
+    for version, allocatable in ((1, 20), (2, 20), (3, 0), (4, 20)):
+        world.on_node(make_node("n1", handshake=reported(-5000), allocatable=allocatable, version=version))
+        clock.advance(120)
+        world.settle_now()
+        assert len(world.columns) == (1 if allocatable else 0)
+
+
+@pytest.mark.parametrize("between", [None, "requesting"])
+def test_a_plugin_that_renewed_its_stamp_and_stops_is_out_though_kubelet_offers_its_cards(between: str | None) -> None:
+    clock = FakeClock()
+    world = make_world(clock)
+    for beat in range(3):
+        world.on_node(make_node("n1", handshake=reported(30 * beat), allocatable=20, version=2 * beat + 1))
+        if between:
+            text = f"Requesting_{stamp(30 * beat)}"
+            world.on_node(make_node("n1", handshake=text, allocatable=20, version=2 * beat + 2))
+        clock.advance(30)
+    world.on_node(make_node("n1", handshake=reported(90), allocatable=20, version=9))
+    clock.advance(89)
+    world.settle_now()
+    assert len(world.columns) == 1
+    clock.advance(2)
+    world.settle_now()
+    assert len(world.columns) == 0
+    # The plugin that follows it in on-change mode takes the stamp away.
+    world.on_node(make_node("n1", allocatable=20, version=10))
     world.settle_now()
     assert len(world.columns) == 1
 
