@@ -1,0 +1,1 @@
+"""Scripts for a machine with a real GPU; they run on the stand-in driver everywhere else."""
