@@ -44,7 +44,9 @@ class Ports:
 class ControlPlane:
     """One control plane: the folder holds certificates, kubeconfigs, logs and etcd's state."""
 
-    def __init__(self, binaries: Binaries, folder: Path) -> None:
+    def __init__(self, binaries: Binaries, folder: Path, max_backoff_s: int = 10) -> None:
+        """`max_backoff_s`: how long kube-scheduler lets a pod wait after failures; its default is 10."""
+        self.max_backoff_s = max_backoff_s
         self.binaries = binaries
         self.folder = folder
         self.ports = Ports.free()
@@ -115,7 +117,8 @@ class ControlPlane:
 
     def kube_scheduler_config(self, kubeconfig: Path) -> Path:
         """The configuration that the chart gives kube-scheduler, with this cluster's extender in it."""
-        return self._render("kube-scheduler.yaml", EXTENDER_URL=self.extender_url, KUBECONFIG=str(kubeconfig))
+        values = {"EXTENDER_URL": self.extender_url, "KUBECONFIG": str(kubeconfig)}
+        return self._render("kube-scheduler.yaml", **values, MAX_BACKOFF_S=str(self.max_backoff_s))
 
     def webhook_manifest(self, ca: Path, url: str | None = None) -> Path:
         """MutatingWebhookConfiguration by URL; `ca` signed the webhook's certificate."""

@@ -89,7 +89,7 @@ class Report:
     def text(self) -> str:
         """The report for people: a line for each card, its pods indented, faults last."""
         lines = []
-        for key in sorted(self.cards):
+        for key in sorted(self.cards, key=lambda key: (key[0], self.cards[key].index, key[1])):
             card, held = self.cards[key], self.holders.get(key, [])
             used = _total(holder.use for holder in held)
             state = "" if card.healthy else "  UNHEALTHY"
