@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 import socket
 from collections.abc import Sequence
@@ -139,6 +140,9 @@ class Scheduler:
     async def _wait_synced(self, nodes: Reflector[Node], pods: Reflector[Pod]) -> None:
         await nodes.ready.wait()
         await pods.ready.wait()
+        # What the lists brought stays for long: later collections do not look at it (design 4, promise 7).
+        gc.collect()
+        gc.freeze()
         self._synced.set()
         log.info("synced", nodes=nodes.stats.lists, scheduler=self._settings.scheduler_name)
 

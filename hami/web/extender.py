@@ -6,6 +6,7 @@ kube-scheduler expects of an extender.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -81,31 +82,40 @@ class Extender:
                 return None
             if args.pod is None:
                 return await asgi.answer(send, 200, wire.filter_result(None, error="extender args missing pod"))
-            await asgi.answer(send, 200, await self._filter_answer(args, scope))
+            body, told = await self._filter_answer(args, args.pod, scope)
+            await asgi.answer(send, 200, body)
+        if told is not None:
+            # uvloop sends what was written at the end of a turn of the loop: the answer does not wait for the events.
+            await asyncio.sleep(0)
+            self._tell(args.pod, told)
         return None
 
-    async def _filter_answer(self, args: wire.FilterArgs, scope: asgi.Scope) -> bytes:
-        assert args.pod is not None
+    async def _filter_answer(
+        self, args: wire.FilterArgs, pod: Pod, scope: asgi.Scope
+    ) -> tuple[bytes, FilterAnswer | None]:
+        """The answer, and the decision whose events are still to be told."""
         if args.nodes != b"null":
-            return self._simulate(args.pod, args.nodes, all_feasible=b"all=true" in scope.get("query_string", b""))
+            return self._simulate(pod, args.nodes, all_feasible=b"all=true" in scope.get("query_string", b"")), None
         await self._gate.wait_open()
         names = NodeNames(args.node_names if args.node_names != b"null" else b"[]")
         try:
-            answer = await self._filters.filter_sliced(args.pod, names)
+            answer = await self._filters.filter_sliced(pod, names)
         except msgspec.DecodeError as error:
-            return wire.filter_result(None, error=f"extender args hold no list of node names: {error}")
+            return wire.filter_result(None, error=f"extender args hold no list of node names: {error}"), None
         if answer.passthrough:
-            return wire.filter_result(args.node_names)
+            return wire.filter_result(args.node_names), None
         if args.node_names == b"null":
-            return wire.filter_result(None, error="extender args missing node names: send NodeNames or Nodes")
-        for warning, reason, message in answer.events:
-            self._events.pod_event(args.pod, warning=warning, reason=reason, message=message)
-        self._log(args.pod, answer)
+            return wire.filter_result(None, error="extender args missing node names: send NodeNames or Nodes"), None
         if answer.error:
-            return wire.filter_result(None, error=answer.error)
+            return wire.filter_result(None, error=answer.error), answer
         if answer.node is not None:
-            return wire.filter_result([answer.node])
-        return wire.filter_result(None, answer.failed, answer.unresolvable)
+            return wire.filter_result([answer.node]), answer
+        return wire.filter_result(None, answer.failed, answer.unresolvable), answer
+
+    def _tell(self, pod: Pod, answer: FilterAnswer) -> None:
+        for warning, reason, message in answer.events:
+            self._events.pod_event(pod, warning=warning, reason=reason, message=message)
+        self._log(pod, answer)
 
     def _simulate(self, pod: Pod, raw_nodes: bytes, *, all_feasible: bool) -> bytes:
         """Full Node objects in the call: a stateless what-if for autoscalers (spec/scheduler 4.9)."""

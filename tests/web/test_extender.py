@@ -127,6 +127,24 @@ async def test_both_spellings_are_read_and_capitals_answered(pod_key: str, names
     assert site.events.told[0][:3] == ("default/p-u1", False, "FilteringSucceed")
 
 
+async def test_the_answer_leaves_before_its_events_are_worked_out() -> None:
+    site = Site()
+    parts: list[asgi.Message] = [
+        {"type": "http.request", "body": json.dumps({"Pod": pod(gpu=1), "NodeNames": ["n1"]}).encode()}
+    ]
+    told_at_send: list[int] = []
+
+    async def receive() -> asgi.Message:
+        return parts.pop(0)
+
+    async def send(message: asgi.Message) -> None:
+        told_at_send.append(len(site.events.told))
+
+    await site.app({"type": "http", "path": "/filter", "method": "POST"}, receive, send)
+    assert told_at_send == [0, 0]
+    assert len(site.events.told) == 1
+
+
 async def test_a_pod_without_devices_gets_its_names_back() -> None:
     answer = await Site().filter({"Pod": pod(), "NodeNames": ["x", "n1"]})
     assert answer["NodeNames"] == ["x", "n1"]
