@@ -21,9 +21,10 @@ typedef enum {
     BOOK_GREEN,
     BOOK_MODULE,
     BOOK_LIBRARY,
-    BOOK_VMM_HANDLE,  /* value: pointer to its record in hook_vmm.c */
-    BOOK_VMM_MAPPING, /* value: pointer to its record in hook_vmm.c */
-    BOOK_POOL         /* only its card is of interest */
+    BOOK_VMM_HANDLE,    /* value: pointer to its record in hook_vmm.c */
+    BOOK_VMM_MAPPING,   /* value: pointer to its record in hook_vmm.c */
+    BOOK_GRAPH_POINTER, /* value: bytes; pool: the graph; use: the card (the graph's record is charged, not this) */
+    BOOK_POOL           /* only its card is of interest */
 } book_kind_t;
 
 typedef struct {

@@ -50,6 +50,7 @@ void *vgpu_nvml_symbol(const char *name);
     X(cuDeviceGet)                                                                                                     \
     X(cuDeviceGetCount)                                                                                                \
     X(cuDeviceGetDefaultMemPool)                                                                                       \
+    X(cuDeviceGetGraphMemAttribute)                                                                                    \
     X(cuDeviceGetMemPool)                                                                                              \
     X(cuDeviceGetUuid)                                                                                                 \
     X(cuMemPoolGetAttribute)                                                                                           \

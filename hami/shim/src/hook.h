@@ -30,14 +30,10 @@
 #define FREE_NOTED(kind, key, call)                                                                                    \
     do {                                                                                                               \
         book_entry_t entry;                                                                                            \
-        bool known = book_take(kind, key, &entry);                                                                     \
-        CUresult result = (call);                                                                                      \
-        if (known && result == CUDA_SUCCESS) {                                                                         \
-            vgpu_return_entry(&entry);                                                                                 \
-        } else if (known) {                                                                                            \
-            vgpu_put_entry(&entry);                                                                                    \
-        }                                                                                                              \
-        return result;                                                                                                 \
+        return book_take(kind, key, &entry) ? vgpu_freed(&entry, call) : (call);                                       \
     } while (0)
+
+/* End of a free whose entry was taken out: return its bytes, or put it back. Gives back "result". */
+CUresult vgpu_freed(const book_entry_t *entry, CUresult result);
 
 #endif

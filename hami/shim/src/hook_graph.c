@@ -1,87 +1,9 @@
 /*
- * Graph memory: charged when the allocation node is made, returned when the graph and what was instantiated from it are
- * gone. A graph with such nodes cannot be cloned and has at most one instance at a time (CUDA programming guide, graph
- * memory nodes), so the nodes count once.
+ * Graphs: their memory nodes, and what ends their life. A graph with such nodes cannot be cloned and has at most one
+ * instance at a time (CUDA programming guide, graph memory nodes), so its memory counts once. Launches are not hooked.
  */
-#include "graph.h"
-
-#include <stdlib.h>
-#include <string.h>
-
+#include "graphs.h"
 #include "hook.h"
-#include "lock.h"
-#include "log.h"
-#include "reset.h"
-
-typedef struct record {
-    struct record *next;
-    CUgraph graph; /* NULL once destroyed */
-    int instances;
-    uint64_t bytes[VGPU_MAX_DEVICES];
-} record_t;
-
-typedef struct instance {
-    struct instance *next;
-    CUgraphExec exec;
-    record_t *record;
-} instance_t;
-
-static record_t *records;
-static instance_t *instances;
-static local_lock_t lock;
-
-static record_t *find(CUgraph graph) {
-    record_t *record = records;
-    while (record != NULL && record->graph != graph) {
-        record = record->next;
-    }
-    return record;
-}
-
-void vgpu_reset_graphs(void) {
-    records = NULL;
-    instances = NULL;
-    atomic_store(&lock.word, 0);
-}
-
-/* Under the lock: return the bytes of a record that nothing refers to any more. */
-static void drop_if_unused(record_t *record) {
-    if (record->graph != NULL || record->instances > 0) {
-        return;
-    }
-    for (int card = 0; card < VGPU_MAX_DEVICES; card++) {
-        if (record->bytes[card] != 0) {
-            vgpu_return(card, record->bytes[card], VGPU_USE_DATA);
-        }
-    }
-    record_t **link = &records;
-    while (*link != record) {
-        link = &(*link)->next;
-    }
-    *link = record->next;
-    free(record);
-}
-
-bool vgpu_graph_add(CUgraph graph, int card, uint64_t bytes) {
-    if (card < 0) {
-        return true;
-    }
-    local_lock(&lock);
-    record_t *record = find(graph);
-    if (record == NULL) {
-        record = calloc(1, sizeof *record);
-        if (record != NULL) {
-            record->graph = graph;
-            record->next = records;
-            records = record;
-        }
-    }
-    if (record != NULL) {
-        record->bytes[card] += bytes;
-    }
-    local_unlock(&lock);
-    return record != NULL;
-}
 
 CUgraph vgpu_capturing_graph(CUstream stream) {
     __typeof__(&cuStreamIsCapturing) is_capturing = DRIVER(cuStreamIsCapturing);
@@ -96,20 +18,28 @@ CUgraph vgpu_capturing_graph(CUstream stream) {
     return info(stream, &status, &id, &graph, NULL, NULL) == CUDA_SUCCESS ? graph : NULL;
 }
 
-static CUresult reserve_node(const CUDA_MEM_ALLOC_NODE_PARAMS *params, int *card) {
+static CUresult reserve_node(CUgraph graph, const CUDA_MEM_ALLOC_NODE_PARAMS *params, int *card) {
     bool on_card = params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     *card = on_card ? vgpu_card_of(params->poolProps.location.id) : VGPU_CARD_NONE;
-    return vgpu_reserve(*card, params->bytesize, VGPU_USE_DATA);
+    return vgpu_graph_reserve(graph, *card, params->bytesize);
 }
 
-static CUresult finish_node(CUresult result, CUgraph graph, uint64_t bytes, int card) {
-    if (result != CUDA_SUCCESS) {
-        vgpu_return(card, bytes, VGPU_USE_DATA);
-    } else if (!vgpu_graph_add(graph, card, bytes)) {
-        /* The node cannot be taken back; without a record its charge stays until the process ends. */
-        vgpu_log(LOG_WARNING, "no memory to note a graph node of %llu bytes", (unsigned long long)bytes);
+static CUresult finish_node(CUresult result, CUgraph graph, uint64_t bytes, int card, const CUdeviceptr *pointer) {
+    vgpu_graph_finish(graph, card, bytes, result == CUDA_SUCCESS ? *pointer : 0);
+    return result;
+}
+
+static CUresult finish_free(CUresult result, CUdeviceptr pointer) {
+    if (vgpu_enter()) {
+        vgpu_graph_freed(pointer, result);
     }
     return result;
+}
+
+CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t num_deps,
+                               CUdeviceptr dptr) {
+    FETCH_REAL(cuGraphAddMemFreeNode)
+    return finish_free(real(node, graph, deps, num_deps, dptr), dptr);
 }
 
 CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t num_deps,
@@ -121,26 +51,29 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
     }
     int card;
     uint64_t bytes = params->bytesize;
-    CUresult refusal = reserve_node(params, &card);
+    CUresult refusal = reserve_node(graph, params, &card);
     if (refusal != CUDA_SUCCESS) {
         return refusal;
     }
-    return finish_node(real(node, graph, deps, num_deps, params), graph, bytes, card);
+    return finish_node(real(node, graph, deps, num_deps, params), graph, bytes, card, &params->dptr);
 }
 
 #define ADD_NODE(call)                                                                                                 \
     do {                                                                                                               \
+        if (params != NULL && params->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {                                           \
+            return finish_free(call, params->free.dptr);                                                               \
+        }                                                                                                              \
         if (params == NULL || params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) {                                          \
             return call;                                                                                               \
         }                                                                                                              \
         FORWARD_UNLESS_COUNTING(call)                                                                                  \
         int card;                                                                                                      \
         uint64_t bytes = params->alloc.bytesize;                                                                       \
-        CUresult refusal = reserve_node(&params->alloc, &card);                                                        \
+        CUresult refusal = reserve_node(graph, &params->alloc, &card);                                                 \
         if (refusal != CUDA_SUCCESS) {                                                                                 \
             return refusal;                                                                                            \
         }                                                                                                              \
-        return finish_node(call, graph, bytes, card);                                                                  \
+        return finish_node(call, graph, bytes, card, &params->alloc.dptr);                                             \
     } while (0)
 
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t num_deps,
@@ -161,43 +94,22 @@ CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *
     ADD_NODE(real(node, graph, deps, edges, num_deps, params));
 }
 
-/* Taken off its handle before the driver may give the handle to another graph. */
 CUresult cuGraphDestroy(CUgraph graph) {
     FETCH_REAL(cuGraphDestroy)
     FORWARD_UNLESS_MEMBER(real(graph))
-    local_lock(&lock);
-    record_t *record = graph == NULL ? NULL : find(graph);
+    vgpu_graph_t *record = vgpu_graph_detach(graph);
     if (record != NULL) {
-        record->graph = NULL;
-        record->instances++; /* ours, so that nobody drops the record meanwhile */
+        vgpu_graph_forget_pointers(graph);
     }
-    local_unlock(&lock);
     CUresult result = real(graph);
-    if (record != NULL) {
-        local_lock(&lock);
-        record->instances--;
-        record->graph = result == CUDA_SUCCESS ? NULL : graph;
-        drop_if_unused(record);
-        local_unlock(&lock);
-    }
+    vgpu_graph_reattach(record, result == CUDA_SUCCESS ? NULL : graph);
     return result;
 }
 
 static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *exec) {
-    if (result != CUDA_SUCCESS || exec == NULL || !vgpu_enter()) {
-        return result;
+    if (result == CUDA_SUCCESS && exec != NULL && vgpu_enter()) {
+        vgpu_graph_instantiated(graph, *exec);
     }
-    local_lock(&lock);
-    record_t *record = find(graph);
-    instance_t *instance = record == NULL ? NULL : calloc(1, sizeof *instance);
-    if (instance != NULL) {
-        instance->exec = *exec;
-        instance->record = record;
-        instance->next = instances;
-        instances = instance;
-        record->instances++;
-    }
-    local_unlock(&lock);
     return result;
 }
 
@@ -229,57 +141,37 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUD
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
     FETCH_REAL(cuGraphExecDestroy)
     FORWARD_UNLESS_MEMBER(real(exec))
-    local_lock(&lock);
-    instance_t **link = &instances;
-    while (*link != NULL && (*link)->exec != exec) {
-        link = &(*link)->next;
-    }
-    instance_t *instance = *link;
-    if (instance != NULL) {
-        *link = instance->next;
-    }
-    local_unlock(&lock);
+    vgpu_graph_t *record = vgpu_graph_exec_detach(exec);
     CUresult result = real(exec);
-    if (instance != NULL) {
-        local_lock(&lock);
-        if (result == CUDA_SUCCESS) {
-            instance->record->instances--;
-            drop_if_unused(instance->record);
-            free(instance);
-        } else {
-            instance->next = instances;
-            instances = instance;
-        }
-        local_unlock(&lock);
+    vgpu_graph_exec_settle(record, exec, result);
+    return result;
+}
+
+CUresult cuDeviceGraphMemTrim(CUdevice dev) {
+    FETCH_REAL(cuDeviceGraphMemTrim)
+    CUresult result = real(dev);
+    if (result == CUDA_SUCCESS && vgpu_enter()) {
+        vgpu_graphs_settle(vgpu_card_of(dev));
     }
     return result;
 }
 
 /* A capture that failed leaves no graph: what it had allocated is gone with it. */
-static CUresult ended(CUresult result, CUgraph captured, const CUgraph *graph) {
-    CUgraph given = result == CUDA_SUCCESS && graph != NULL ? *graph : NULL;
-    if (captured != NULL && captured != given) {
-        local_lock(&lock);
-        record_t *record = find(captured);
-        if (record != NULL) {
-            record->graph = given;
-            drop_if_unused(record);
-        }
-        local_unlock(&lock);
-    }
+static CUresult ended(CUresult result, vgpu_graph_t *record, const CUgraph *graph) {
+    vgpu_graph_reattach(record, result == CUDA_SUCCESS && graph != NULL ? *graph : NULL);
     return result;
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     FETCH_REAL(cuStreamEndCapture)
     FORWARD_UNLESS_MEMBER(real(stream, graph))
-    CUgraph captured = vgpu_capturing_graph(stream);
-    return ended(real(stream, graph), captured, graph);
+    vgpu_graph_t *record = vgpu_graph_detach(vgpu_capturing_graph(stream));
+    return ended(real(stream, graph), record, graph);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
     FETCH_REAL(cuStreamEndCapture_ptsz)
     FORWARD_UNLESS_MEMBER(real(stream, graph))
-    CUgraph captured = vgpu_capturing_graph(stream == NULL ? CU_STREAM_PER_THREAD : stream);
-    return ended(real(stream, graph), captured, graph);
+    vgpu_graph_t *record = vgpu_graph_detach(vgpu_capturing_graph(stream == NULL ? CU_STREAM_PER_THREAD : stream));
+    return ended(real(stream, graph), record, graph);
 }

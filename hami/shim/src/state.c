@@ -6,9 +6,11 @@
 #include "cards.h"
 #include "config.h"
 #include "driver.h"
+#include "graph.h"
 #include "lock.h"
 #include "log.h"
 #include "member.h"
+#include "pools.h"
 #include "reset.h"
 
 typedef enum { STATE_NEW, STATE_IDLE, STATE_READY, STATE_CLOSED, STATE_LEFT } state_t;
@@ -154,11 +156,31 @@ int vgpu_stream_card(CUstream stream, uint64_t *context) {
     return card;
 }
 
-CUresult vgpu_reserve(int card, uint64_t bytes, vgpu_use_t use) {
+CUdevice vgpu_device_of(int card) {
+    for (CUdevice device = 0; card >= 0 && device < device_count; device++) {
+        if (card_of_device[device] == card) {
+            return device;
+        }
+    }
+    return -1;
+}
+
+CUresult vgpu_reserve_only(int card, uint64_t bytes, vgpu_use_t use) {
     if (card == VGPU_CARD_REFUSED) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return card < 0 || vgpu_account_reserve(card, bytes, use) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vgpu_reserve(int card, uint64_t bytes, vgpu_use_t use) {
+    CUresult result = vgpu_reserve_only(card, bytes, use);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && card >= 0) {
+        /* As the driver does when a card is full: first what pools and graphs only keep for later. */
+        bool pools = vgpu_pools_trim();
+        bool graphs = vgpu_graphs_trim();
+        result = pools || graphs ? vgpu_reserve_only(card, bytes, use) : result;
+    }
+    return result;
 }
 
 void vgpu_return(int card, uint64_t bytes, vgpu_use_t use) {

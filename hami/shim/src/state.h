@@ -26,6 +26,9 @@ bool vgpu_closed(void);
 /* Place in the region of a CUDA device. */
 int vgpu_card_of(CUdevice device);
 
+/* CUDA device of a place in the region; -1 unknown. */
+CUdevice vgpu_device_of(int card);
+
 /* Card of the calling thread's current context; the context too where the pointer is not NULL. */
 int vgpu_current_card(uint64_t *context);
 
@@ -34,6 +37,9 @@ int vgpu_stream_card(CUstream stream, uint64_t *context);
 
 /* Contexts may be reused under the same address after this; call it when one is destroyed. */
 void vgpu_forget_contexts(void);
+
+/* As vgpu_reserve, without having idle memory of pools and graphs given back first: allowed during stream capture. */
+CUresult vgpu_reserve_only(int card, uint64_t bytes, vgpu_use_t use);
 
 /* Reserve for a hook: CUDA_SUCCESS, or the refusal to hand to the program. card may be a VGPU_CARD_ constant. */
 CUresult vgpu_reserve(int card, uint64_t bytes, vgpu_use_t use);
