@@ -58,3 +58,8 @@ def test_library_is_small(shim: Path) -> None:
 def test_the_stand_in_driver_has_every_hooked_name() -> None:
     ours = {name for name in hooked() if name.startswith("cu")}
     assert ours <= {symbol for _, symbol, _, _ in harness.exports()}
+
+
+def test_every_hook_is_called_by_a_test_program() -> None:
+    programs = "".join(path.read_text() for path in (harness.HERE / "programs").glob("*.c"))
+    assert [name for name in sorted(hooked()) if not re.search(rf"\b{name}\b", programs)] == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, Container, card, kill
+from tests.shim.harness import MIB, Container, card, json_lines, kill
 
 QUERY = """
 import json
@@ -142,3 +142,13 @@ def test_vgpu_info_without_a_region(box: Container) -> None:
     done = box.run([str(box.shim / "vgpu-info")], extra={"CUDA_DEVICE_MEMORY_SHARED_CACHE": "/no/such/region"})
     assert done.returncode >= 0
     assert done.stdout + done.stderr
+
+
+def test_every_version_of_the_calls(box: Container, held: int) -> None:
+    (seen,) = json_lines(box.run("nvml_view"))
+    assert seen.pop("v1") == [1000 * MIB, 300 * MIB, 700 * MIB]
+    assert seen.pop("v2") == [1000 * MIB, 300 * MIB, 700 * MIB]
+    ours = {name for name in seen if "Compute" in name and "MPS" not in name} | {"list"}
+    assert len(ours) == 4
+    for name, answer in seen.items():
+        assert answer == ([1, held, 300 * MIB] if name in ours else [0, 0, 0]), name

@@ -380,11 +380,35 @@ static CUresult graph_give(struct held *held) {
     return result != CUDA_SUCCESS ? result : destroyed != CUDA_SUCCESS ? destroyed : trimmed;
 }
 
+typedef CUresult (*instantiate_t)(struct held *);
+
+static CUresult by_flags(struct held *held) {
+    return CALL(cuGraphInstantiateWithFlags)(&held->exec, held->graph, 0);
+}
+
+static CUresult by_log(struct held *held) {
+    return CALL(cuGraphInstantiate)(&held->exec, held->graph, NULL, NULL, 0);
+}
+
+static CUresult by_log2(struct held *held) {
+    return CALL(cuGraphInstantiate_v2)(&held->exec, held->graph, NULL, NULL, 0);
+}
+
+static CUresult by_params(struct held *held) {
+    CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
+    return CALL(cuGraphInstantiateWithParams)(&held->exec, held->graph, &params);
+}
+
+static CUresult by_thread_params(struct held *held) {
+    CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
+    return CALL(cuGraphInstantiateWithParams_ptsz)(&held->exec, held->graph, &params);
+}
+
 /* Refusal may come at any step from the node to the first launch. */
-static CUresult graph_run(struct held *held, CUresult added) {
+static CUresult graph_run_by(struct held *held, CUresult added, instantiate_t instantiate) {
     CUresult result = added;
     if (result == CUDA_SUCCESS) {
-        result = CALL(cuGraphInstantiateWithFlags)(&held->exec, held->graph, 0);
+        result = instantiate(held);
     }
     if (result == CUDA_SUCCESS) {
         result = CALL(cuGraphLaunch)(held->exec, NULL);
@@ -393,6 +417,45 @@ static CUresult graph_run(struct held *held, CUresult added) {
         graph_give(held);
     }
     return result;
+}
+
+static CUresult graph_run(struct held *held, CUresult added) {
+    return graph_run_by(held, added, by_flags);
+}
+
+static CUresult graph_take_by(struct held *held, instantiate_t instantiate) {
+    CUgraphNode node;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = node_params(held);
+    graph_new(held);
+    return graph_run_by(held, CALL(cuGraphAddMemAllocNode)(&node, held->graph, NULL, 0, &params), instantiate);
+}
+
+static CUresult graph_by_log_take(struct held *held) {
+    return graph_take_by(held, by_log);
+}
+
+static CUresult graph_by_log2_take(struct held *held) {
+    return graph_take_by(held, by_log2);
+}
+
+static CUresult graph_by_params_take(struct held *held) {
+    return graph_take_by(held, by_params);
+}
+
+static CUresult graph_by_thread_params_take(struct held *held) {
+    return graph_take_by(held, by_thread_params);
+}
+
+/* Allocated and freed inside the graph: the executable graph needs the room while it lives. */
+static CUresult graph_freed_take(struct held *held) {
+    CUgraphNode node;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = node_params(held);
+    graph_new(held);
+    CUresult added = CALL(cuGraphAddMemAllocNode)(&node, held->graph, NULL, 0, &params);
+    if (added == CUDA_SUCCESS) {
+        added = CALL(cuGraphAddMemFreeNode)(&node, held->graph, &node, 1, params.dptr);
+    }
+    return graph_run(held, added);
 }
 
 static CUresult graph_take(struct held *held) {
@@ -418,6 +481,23 @@ static CUresult graph_node2_take(struct held *held) {
     return graph_run(held, CALL(cuGraphAddNode_v2)(&node, held->graph, NULL, NULL, 0, &params));
 }
 
+static CUresult graph_node3_take(struct held *held) {
+    CUgraphNode node;
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
+    params.alloc = node_params(held);
+    graph_new(held);
+    return graph_run(held, CALL(cuGraphAddNode_v3)(&node, held->graph, NULL, NULL, 0, &params));
+}
+
+static CUresult capture_thread_take(struct held *held) {
+    CALL(cuStreamCreate)(&held->stream, 0);
+    CALL(cuStreamBeginCapture_v2)(held->stream, 0);
+    CUresult added = CALL(cuMemAllocAsync_ptsz)(&held->pointer, held->bytes, held->stream);
+    CALL(cuStreamEndCapture_ptsz)(held->stream, &held->graph);
+    CALL(cuStreamDestroy_v2)(held->stream);
+    return graph_run(held, added);
+}
+
 static CUresult capture_take(struct held *held) {
     CALL(cuStreamCreate)(&held->stream, 0);
     CALL(cuStreamBeginCapture_v2)(held->stream, 0);
@@ -440,6 +520,31 @@ static CUresult module_ex_take(struct held *held) {
 static CUresult fat_module_take(struct held *held) {
     static const char image[64] = "";
     return CALL(cuModuleLoadFatBinary)(&held->module, image);
+}
+
+/* A file as large as the module: what a load takes is bounded by the image. */
+static void image_file(char *path, size_t bytes) {
+    int fd = mkstemp(path);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
+        abort();
+    }
+    close(fd);
+}
+
+static CUresult module_file_take(struct held *held) {
+    char path[] = "/tmp/shim-module-XXXXXX";
+    image_file(path, held->bytes);
+    CUresult result = CALL(cuModuleLoad)(&held->module, path);
+    unlink(path);
+    return result;
+}
+
+static CUresult library_file_take(struct held *held) {
+    char path[] = "/tmp/shim-library-XXXXXX";
+    image_file(path, held->bytes);
+    CUresult result = CALL(cuLibraryLoadFromFile)(&held->library, path, NULL, NULL, 0, NULL, NULL, 0);
+    unlink(path);
+    return result;
 }
 
 static CUresult module_give(struct held *held) {
@@ -481,6 +586,10 @@ static CUresult context4_take(struct held *held) {
 
 static CUresult context_give(struct held *held) {
     return CALL(cuCtxDestroy_v2)(held->context);
+}
+
+static CUresult old_context_give(struct held *held) {
+    return CALL(cuCtxDestroy)(held->context);
 }
 
 static CUresult green_take(struct held *held) {
@@ -551,6 +660,28 @@ const struct route routes[] = {
     {"cuGraphAddNode", true, {"cuGraphAddNode", "cuGraphInstantiateWithFlags"}, graph_node_take, graph_give},
     {"cuGraphAddNode_v2", true, {"cuGraphAddNode_v2", "cuGraphInstantiateWithFlags"}, graph_node2_take, graph_give},
     {"stream capture", true, {"cuMemAllocAsync", "cuGraphInstantiateWithFlags"}, capture_take, graph_give},
+    {"cuGraphAddNode_v3", true, {"cuGraphAddNode_v3"}, graph_node3_take, graph_give},
+    {"cuGraphAddMemFreeNode",
+     true,
+     {"cuGraphAddMemAllocNode", "cuGraphInstantiateWithFlags"},
+     graph_freed_take,
+     graph_give},
+    {"cuGraphInstantiate", true, {"cuGraphAddMemAllocNode"}, graph_by_log_take, graph_give},
+    {"cuGraphInstantiate_v2", true, {"cuGraphAddMemAllocNode"}, graph_by_log2_take, graph_give},
+    {"cuGraphInstantiateWithParams", true, {"cuGraphInstantiateWithParams"}, graph_by_params_take, graph_give},
+    {"cuGraphInstantiateWithParams_ptsz",
+     true,
+     {"cuGraphInstantiateWithParams_ptsz"},
+     graph_by_thread_params_take,
+     graph_give},
+    {"stream capture per thread",
+     true,
+     {"cuMemAllocAsync_ptsz", "cuGraphInstantiateWithFlags"},
+     capture_thread_take,
+     graph_give},
+    {"cuModuleLoad", true, {"cuModuleLoad"}, module_file_take, module_give},
+    {"cuLibraryLoadFromFile", true, {"cuLibraryLoadFromFile"}, library_file_take, library_give},
+    {"cuCtxCreate and cuCtxDestroy", true, {"cuCtxCreate"}, context1_take, old_context_give},
     {"cuModuleLoadData", true, {"cuModuleLoadData"}, module_take, module_give},
     {"cuModuleLoadDataEx", true, {"cuModuleLoadDataEx"}, module_ex_take, module_give},
     {"cuModuleLoadFatBinary", true, {"cuModuleLoadFatBinary"}, fat_module_take, module_give},

@@ -178,6 +178,47 @@ static void primary_references(void) {
     EXPECT(used() == one);
 }
 
+/* The same by the first names, and the queries whose numbers have 32 bits. */
+static void old_names(void) {
+    CUcontext context;
+    unsigned int free_bytes = 0;
+    unsigned int total = 0;
+    unsigned int whole = 0;
+    begin();
+    EXPECT(used() == 64 * MIB);
+    CHECK(cuMemGetInfo(&free_bytes, &total));
+    CHECK(cuDeviceTotalMem(&whole, 0));
+    EXPECT(total == 1024 * MIB && whole == total && free_bytes == 960 * MIB);
+    CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+    CHECK(cuDevicePrimaryCtxRelease(0));
+    EXPECT(used() == 64 * MIB);
+    CHECK(cuDevicePrimaryCtxReset(0));
+    CHECK(cuCtxCreate(&context, 0, 0));
+    EXPECT(used() == 64 * MIB);
+    CHECK(cuCtxDestroy(context));
+}
+
+/* Each way to wait for the card settles what pools hold. */
+static void every_synchronisation(void) {
+    CUdeviceptr pointer;
+    CUevent event;
+    CUcontext context;
+    begin();
+    CHECK(cuEventCreate(&event, 0));
+    CHECK(cuCtxGetCurrent(&context));
+    for (int way = 0; way < 5; way++) {
+        CHECK(cuMemAllocAsync(&pointer, 60 * MIB, NULL));
+        CHECK(cuMemFreeAsync(pointer, NULL));
+        CHECK(way == 0   ? cuStreamSynchronize(NULL)
+              : way == 1 ? cuStreamSynchronize_ptsz(NULL)
+              : way == 2 ? cuCtxSynchronize()
+              : way == 3 ? cuEventSynchronize(event)
+                         : cuCtxSynchronize_v2(context));
+        EXPECT(fakeCardUsedByMe(0) == 0);
+        EXPECT(used() == 0);
+    }
+}
+
 static void managed_is_managed(void) {
     begin();
     CUdeviceptr pointer;
@@ -330,6 +371,8 @@ static const struct scenario scenarios[] = {
     {"async_churn", async_churn},
     {"driver_fails", driver_fails},
     {"primary_references", primary_references},
+    {"old_names", old_names},
+    {"every_synchronisation", every_synchronisation},
     {"managed_is_managed", managed_is_managed},
     {"process_untouched", process_untouched},
     {"pools_without_sync", pools_without_sync},
