@@ -2,10 +2,11 @@
  * Contexts: each costs memory of its own, and what was allocated in one is gone when it is destroyed.
  *
  * The size of a context depends on card and driver. VGPU_CONTEXT_SIZE states it; otherwise the first process of a
- * container measures it by NVML around the creation of its first context, provided that nobody of the container came or
- * was there meanwhile. Until it is known contexts cost nothing.
+ * container measures it around the creation of its first context: NVML lists exactly one new process on the card, and
+ * nobody else of the container was there. Until it is known contexts cost nothing.
  */
 #include <stdint.h>
+#include <unistd.h>
 
 #include "config.h"
 #include "hook.h"
@@ -15,14 +16,15 @@
 #include "nvml_use.h"
 #include "reset.h"
 
-#define LARGEST_CONTEXT (1ULL << 30) /* a measurement above this saw other containers' allocations */
+#define LARGEST_CONTEXT (1ULL << 30) /* above this, or unknown (all ones), it is no context's size */
 
 typedef struct {
     int card;
     uint64_t bytes; /* reserved before the call */
     bool measuring;
-    uint64_t before; /* NVML's count before the call */
     uint64_t joins;
+    int before_count; /* processes on the card before the call */
+    vgpu_nvml_process_t before[VGPU_NVML_PROCESSES];
 } cost_t;
 
 typedef struct {
@@ -57,7 +59,9 @@ static bool alone(uint64_t *joins) {
 }
 
 static CUresult begin(cost_t *cost, int card) {
-    *cost = (cost_t){.card = card};
+    cost->card = card;
+    cost->bytes = 0;
+    cost->measuring = false;
     if (card < 0) {
         return vgpu_reserve(card, 0, VGPU_USE_CONTEXT);
     }
@@ -69,7 +73,8 @@ static CUresult begin(cost_t *cost, int card) {
     } else if (known != 0) {
         cost->bytes = known - 1;
     } else if (alone(&cost->joins) && vgpu_nvml_start()) {
-        cost->measuring = vgpu_nvml_used(region->uuid[card], &cost->before);
+        cost->before_count = vgpu_nvml_processes(region->uuid[card], cost->before);
+        cost->measuring = cost->before_count >= 0;
         if (!cost->measuring) {
             vgpu_nvml_stop();
         }
@@ -77,20 +82,50 @@ static CUresult begin(cost_t *cost, int card) {
     return vgpu_reserve(card, cost->bytes, VGPU_USE_CONTEXT);
 }
 
+static bool was_there(const cost_t *cost, unsigned int pid) {
+    for (int i = 0; i < cost->before_count; i++) {
+        if (cost->before[i].pid == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * The process that came to the card during the call and has our pid; where the driver knows us by another pid (it sees
+ * the host's), the only one that came. None or several: no answer now, a later process may find one.
+ */
+static bool measured(const cost_t *cost, uint64_t *size) {
+    vgpu_nvml_process_t after[VGPU_NVML_PROCESSES];
+    int count = vgpu_nvml_processes(vgpu_member.region->uuid[cost->card], after);
+    unsigned int mine = (unsigned int)getpid();
+    int came = 0;
+    for (int i = 0; i < count; i++) {
+        if (was_there(cost, after[i].pid)) {
+            continue;
+        }
+        *size = after[i].bytes;
+        came++;
+        if (after[i].pid == mine) {
+            came = 1;
+            break;
+        }
+    }
+    uint64_t joins;
+    return came == 1 && *size <= LARGEST_CONTEXT && alone(&joins) && joins == cost->joins;
+}
+
 /* After the call: what the context costs, now also where it was measured. False: it does not fit the limit. */
 static bool settle(cost_t *cost, bool created) {
     if (!cost->measuring) {
         return true;
     }
-    uint64_t after = cost->before;
-    uint64_t joins = 0;
-    bool valid = created && vgpu_nvml_used(vgpu_member.region->uuid[cost->card], &after) && after >= cost->before &&
-                 after - cost->before <= LARGEST_CONTEXT && alone(&joins) && joins == cost->joins;
+    uint64_t size = 0;
+    bool valid = created && measured(cost, &size);
     vgpu_nvml_stop();
     if (!valid) {
         return true;
     }
-    uint64_t size = after - cost->before;
     __atomic_store_n(&vgpu_member.region->tail.context_bytes[cost->card], size + 1, __ATOMIC_RELAXED);
     vgpu_log(LOG_INFO, "a context on card %d takes %llu bytes", cost->card, (unsigned long long)size);
     if (vgpu_reserve(cost->card, size, VGPU_USE_CONTEXT) != CUDA_SUCCESS) {
@@ -206,7 +241,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev) {
     local_lock(&lock);
     bool charged = primaries[card].charged;
     local_unlock(&lock);
-    cost_t cost = {.card = card};
+    cost_t cost = {.card = card, .measuring = false};
     CUresult refusal = charged ? CUDA_SUCCESS : begin(&cost, card);
     if (refusal != CUDA_SUCCESS) {
         return refusal;

@@ -17,7 +17,6 @@
 
 vgpu_self_t *_Atomic vgpu_self;
 vgpu_member_t vgpu_member;
-bool vgpu_self_checks_pid;
 static char member_path[4096];
 
 bool vgpu_member_pid_matches(void) {
@@ -35,7 +34,7 @@ vgpu_self_t *vgpu_self_get(void) {
     if (page == MAP_FAILED) {
         return NULL;
     }
-    vgpu_self_checks_pid = madvise(page, size, MADV_WIPEONFORK) != 0;
+    ((vgpu_self_t *)page)->checks_pid = madvise(page, size, MADV_WIPEONFORK) != 0;
     if (!atomic_compare_exchange_strong(&vgpu_self, &self, page)) {
         munmap(page, size); /* another thread was first */
         return self;

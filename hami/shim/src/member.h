@@ -33,14 +33,14 @@ typedef struct {
 /* A wiped-on-fork page: what must read as zero in a fork child. */
 typedef struct {
     _Atomic uint32_t joined;
-    _Atomic int32_t pid;    /* only compared where the kernel cannot wipe pages on fork */
+    _Atomic int32_t pid;    /* only compared where the kernel cannot wipe pages on fork, */
+    bool checks_pid;        /* which this says; set before the page is seen by others */
     local_lock_t join_lock; /* held while joining; a thread that fork did not copy leaves no locked lock behind */
 } vgpu_self_t;
 
 /* NULL until vgpu_self_get() made the page. */
 extern vgpu_self_t *_Atomic vgpu_self;
 extern vgpu_member_t vgpu_member;
-extern bool vgpu_self_checks_pid;
 
 /* The page, made at the first call; NULL when there is no memory for it. */
 vgpu_self_t *vgpu_self_get(void);
@@ -50,7 +50,7 @@ bool vgpu_member_pid_matches(void);
 static inline bool vgpu_joined(void) {
     const vgpu_self_t *self = atomic_load_explicit(&vgpu_self, memory_order_acquire);
     return self != NULL && atomic_load_explicit(&self->joined, memory_order_acquire) != 0 &&
-           (!vgpu_self_checks_pid || vgpu_member_pid_matches());
+           (!self->checks_pid || vgpu_member_pid_matches());
 }
 
 /*

@@ -29,13 +29,16 @@ int vgpu_nvml_index(const char *uuid) {
     return found ? (int)index : -1;
 }
 
-bool vgpu_nvml_used(const char *uuid, uint64_t *bytes) {
-    __typeof__(&nvmlDeviceGetMemoryInfo) get = REAL(nvmlDeviceGetMemoryInfo);
+int vgpu_nvml_processes(const char *uuid, vgpu_nvml_process_t out[VGPU_NVML_PROCESSES]) {
+    __typeof__(&nvmlDeviceGetComputeRunningProcesses_v3) list = REAL(nvmlDeviceGetComputeRunningProcesses_v3);
+    nvmlProcessInfo_v2_t infos[VGPU_NVML_PROCESSES];
+    unsigned int count = VGPU_NVML_PROCESSES;
     nvmlDevice_t device;
-    nvmlMemory_t memory;
-    if (get == NULL || !by_uuid(uuid, &device) || get(device, &memory) != NVML_SUCCESS) {
-        return false;
+    if (list == NULL || !by_uuid(uuid, &device) || list(device, &count, infos) != NVML_SUCCESS) {
+        return -1;
     }
-    *bytes = memory.used;
-    return true;
+    for (unsigned int i = 0; i < count; i++) {
+        out[i] = (vgpu_nvml_process_t){infos[i].pid, infos[i].usedGpuMemory};
+    }
+    return (int)count;
 }

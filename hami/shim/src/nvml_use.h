@@ -12,7 +12,14 @@ void vgpu_nvml_stop(void);
 /* Index of a card in NVML's order, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER do not change; -1 unknown. */
 int vgpu_nvml_index(const char *uuid);
 
-/* Bytes in use on a card by everybody, as the driver counts. */
-bool vgpu_nvml_used(const char *uuid, uint64_t *bytes);
+#define VGPU_NVML_PROCESSES 256
+
+typedef struct {
+    unsigned int pid;
+    uint64_t bytes;
+} vgpu_nvml_process_t;
+
+/* Compute processes on a card, under the pids the driver gives; -1 when they cannot be listed or are too many. */
+int vgpu_nvml_processes(const char *uuid, vgpu_nvml_process_t out[VGPU_NVML_PROCESSES]);
 
 #endif
