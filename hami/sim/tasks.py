@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
+_CANCEL_AGAIN_S: Final = 1.0
 _log = logging.getLogger("hami.sim")
 
 
@@ -32,9 +33,10 @@ class TaskSet:
 
     async def stop(self) -> None:
         """Cancel everything and wait. Raises what a task has crashed with."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            # Again after a while: a library below may have swallowed a cancellation.
+            await asyncio.wait(list(self._tasks), timeout=_CANCEL_AGAIN_S)
         if self._crash is not None:
             raise self._crash

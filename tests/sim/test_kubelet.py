@@ -218,6 +218,23 @@ async def test_allocations_outlive_the_plugin_and_the_device_manager(cluster: Si
     assert set(again.allocated[0]).isdisjoint(plugin.allocated[0])
 
 
+async def test_after_a_reboot_pods_fail_where_their_plugin_is_not_back_yet(cluster: SimCluster) -> None:
+    plugin = await start_plugin(cluster, ["a", "b", "c"])
+    for name in ("p", "q"):
+        await on_node(cluster, gpu_pod(name))
+        await cluster.until(path(name), phase("Running"))
+    await cluster.stop_node("n1")
+    await cluster.add_node("n1")
+    await plugin.stop()
+    again = await start_plugin(cluster, ["a", "b", "c"])
+    for name in ("p", "q"):
+        failed = await cluster.until(path(name), phase("Failed"))
+        assert "no healthy devices present; cannot allocate unhealthy devices" in failed["status"]["message"]
+    await on_node(cluster, gpu_pod("r", 3))
+    await cluster.until(path("r"), phase("Running"))
+    assert sorted(again.allocated[0]) == ["a", "b", "c"]
+
+
 async def test_pods_are_admitted_one_at_a_time(cluster: SimCluster) -> None:
     plugin = await start_plugin(cluster, [f"d{index}" for index in range(20)])
     for index in range(20):

@@ -68,7 +68,8 @@ class Watch:
         while True:
             left_s = deadline - time.monotonic()
             try:
-                first = await asyncio.wait_for(subscription.get(), max(min(left_s, self._bookmark_interval_s), 0))
+                async with asyncio.timeout(max(min(left_s, self._bookmark_interval_s), 0)):
+                    first = await subscription.get()
             except TimeoutError:
                 if query.bookmarks:
                     yield views.encode_bookmark(kind, self._store.revision, False)
@@ -79,7 +80,7 @@ class Watch:
             chunk = b"".join(self._line(change) for change in changes if change is not None)
             if chunk:
                 yield chunk
-            if None in changes:
+            if None in changes or time.monotonic() >= deadline:
                 return
 
     def _line(self, change: Change) -> bytes:

@@ -165,7 +165,9 @@ class DeviceManager(PluginEvents):
             raise DeviceError(
                 f"requested number of devices unavailable for {name}. Requested: {needed}, Available: {len(available)}"
             )
-        client = self.server.clients[name]
+        client = self.server.clients.get(name)
+        if client is None:
+            raise DeviceError(f"endpoint not found in cache for a registered resource: {name}")
         preferred = await client.preferred(self._shuffled(available | set(chosen)), chosen, required)
         ranked = [one for one in preferred if one in available and one not in chosen]
         ranked += [one for one in self._shuffled(available) if one not in ranked]

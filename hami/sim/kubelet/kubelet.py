@@ -71,6 +71,7 @@ class Kubelet:
         self._admitted: dict[str, Obj] = {}
         self._workers: dict[str, PodWorker] = {}
         self._terminating: set[str] = set()
+        self._ended: set[str] = set()
         self._tasks = TaskSet()
 
     async def start(self) -> None:
@@ -102,8 +103,13 @@ class Kubelet:
         self._node.due()
 
     def _active_uids(self) -> set[str]:
-        """Pods that hold their devices: admitted here, or being admitted, and not ended."""
-        return set(self._admitted)
+        """Pods that hold their devices: on this node and not ended, also those that a restart has yet to admit."""
+        here = {
+            pod["metadata"]["uid"]
+            for pod in self._pods.objects.values()
+            if dig(pod, "status", "phase") not in _TERMINAL
+        }
+        return (here - self._ended) | set(self._admitted)
 
     def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
         pod = new or old
@@ -116,7 +122,9 @@ class Kubelet:
             pod = next((one for one in self._pods.objects.values() if one["metadata"]["uid"] == uid), None)
             if pod is None or "deletionTimestamp" in pod["metadata"]:
                 self._terminate(uid, pod)
-            elif uid not in self._admitted and dig(pod, "status", "phase") not in _TERMINAL:
+                if pod is None:
+                    self._ended.discard(uid)
+            elif uid not in self._admitted and uid not in self._ended and dig(pod, "status", "phase") not in _TERMINAL:
                 await self._admit(pod)
 
     async def _admit(self, pod: Obj) -> None:
@@ -131,6 +139,7 @@ class Kubelet:
         self.allocations += [one for one in self.devices.allocations(uid) if one not in before]
         if missing:
             del self._admitted[uid]
+            self._ended.add(uid)
             reason, message = missing
             await self._api.event(pod, "Warning", reason, message)
             await self._api.patch_status(pod, rejected(reason, message))
@@ -143,6 +152,7 @@ class Kubelet:
         await worker.run()
         self._workers.pop(uid, None)
         self._admitted.pop(uid, None)
+        self._ended.add(uid)
         if uid in self._terminating:
             self._terminating.discard(uid)
             await self._api.delete(worker.pod)

@@ -60,8 +60,10 @@ class NodeReporter:
     async def keep_status(self, client: ApiClient) -> None:
         """Until cancelled."""
         while True:
+            # Not wait_for: before Python 3.12 it can swallow the cancellation that ends this task.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), self._heartbeat_s)
+                async with asyncio.timeout(self._heartbeat_s):
+                    await self._due.wait()
             self._due.clear()
             try:
                 await self._write_status(client)

@@ -66,7 +66,8 @@ class PluginClient:
     async def connect(self) -> None:
         """Raises PluginCallError where the plugin does not serve or knows no options."""
         try:
-            await asyncio.wait_for(self._channel.channel_ready(), _DIAL_TIMEOUT_S)
+            async with asyncio.timeout(_DIAL_TIMEOUT_S):
+                await self._channel.channel_ready()
         except TimeoutError as error:
             raise PluginCallError("failed to dial device plugin: context deadline exceeded") from error
         try:

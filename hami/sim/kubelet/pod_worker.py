@@ -37,8 +37,7 @@ class PodWorker:
             await self._api.event(self.pod, "Warning", "Failed", f"Error: {error}")
         except asyncio.CancelledError:
             # The node stopped: its containers die with it, and nobody is left to report that.
-            for container in self._containers:
-                container.cancel()
+            await self._kill_containers()
             raise
         await self._end_containers(0)
         await self._report("Succeeded" if succeeded else "Failed")
@@ -58,6 +57,13 @@ class PodWorker:
                 container.cancel()
             if late:
                 await asyncio.wait(late)
+
+    async def _kill_containers(self) -> None:
+        """The first cancellation asks a container to end, the second does not ask."""
+        for _ in range(2):
+            for container in self._containers:
+                container.cancel()
+            await asyncio.sleep(0)
 
     async def _run_init(self) -> bool:
         for container in dig(self.pod, "spec", "initContainers", default=[]):

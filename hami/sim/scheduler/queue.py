@@ -7,6 +7,7 @@ changes, then for the rest of its backoff; a pod whose cycle ended in an error g
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -113,10 +114,9 @@ class SchedulingQueue:
                 self._in_flight[queued.uid] = queued
                 return queued
             self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), self._wait_s())
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._wait_s()):
+                    await self._changed.wait()
 
     def _next(self) -> Queued | None:
         if self.active:
