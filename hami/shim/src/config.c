@@ -3,13 +3,13 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-#include "lock.h"
 #include "log.h"
 #include "parse.h"
 
@@ -203,43 +203,60 @@ static bool read_whole(const char *path, char *buffer, size_t size, bool *exists
     return got == 0;
 }
 
-static vgpu_config_t the_config;
-static local_lock_t config_lock;
-static _Atomic bool config_ready;
+/* What holds when there is no memory to read the configuration into. */
+static vgpu_config_t no_config = {
+    .active = true, .refused = true, .reason = "no memory to read it", .region_path = VGPU_DEFAULT_REGION};
+static _Atomic(vgpu_config_t *) the_config;
 
-static void load(void) {
+static void read_into(vgpu_config_t *config, char *text, size_t size) {
     extern char **environ;
-    static char text[65536];
     bool exists;
-    bool read_ok = read_whole(VGPU_CONFIG_PATH, text, sizeof text, &exists);
+    bool read_ok = read_whole(VGPU_CONFIG_PATH, text, size, &exists);
     const char *path = VGPU_CONFIG_PATH;
     if (!exists) {
         /* Another place is accepted only where the operator mounted nothing, so it cannot lift a mounted limit. */
         path = getenv("VGPU_CONFIG_FILE");
-        read_ok = path != NULL && read_whole(path, text, sizeof text, &exists);
+        read_ok = path != NULL && read_whole(path, text, size, &exists);
     }
-    vgpu_config_build(&the_config, environ, read_ok ? text : NULL);
+    vgpu_config_build(config, environ, read_ok ? text : NULL);
     if (exists && !read_ok) {
-        refuse(&the_config, "configuration file", path, "cannot be read");
-        the_config.active = true;
-    }
-    if (the_config.refused) {
-        vgpu_log(LOG_ERROR, "configuration refused, no GPU memory will be granted: %s", the_config.reason);
+        refuse(config, "configuration file", path, "cannot be read");
+        config->active = true;
     }
 }
 
-const vgpu_config_t *vgpu_config(void) {
-    if (!atomic_load_explicit(&config_ready, memory_order_acquire)) {
-        local_lock(&config_lock);
-        if (!atomic_load_explicit(&config_ready, memory_order_relaxed)) {
-            int saved = errno;
-            load();
-            errno = saved;
-            atomic_store_explicit(&config_ready, true, memory_order_release);
-        }
-        local_unlock(&config_lock);
+static vgpu_config_t *load(void) {
+    enum { LARGEST_FILE = 65536 };
+    vgpu_config_t *config = malloc(sizeof *config);
+    char *text = malloc(LARGEST_FILE);
+    if (config != NULL && text != NULL) {
+        read_into(config, text, LARGEST_FILE);
+    } else {
+        free(config);
+        config = &no_config;
     }
-    return &the_config;
+    free(text);
+    return config;
+}
+
+/* No lock: a fork in the middle would leave it locked in the child. Threads that start together each read, one wins. */
+const vgpu_config_t *vgpu_config(void) {
+    vgpu_config_t *config = atomic_load_explicit(&the_config, memory_order_acquire);
+    if (config != NULL) {
+        return config;
+    }
+    int saved = errno;
+    vgpu_config_t *mine = load();
+    if (!atomic_compare_exchange_strong(&the_config, &config, mine)) {
+        if (mine != &no_config) {
+            free(mine);
+        }
+        mine = config;
+    } else if (mine->refused) {
+        vgpu_log(LOG_ERROR, "configuration refused, no GPU memory will be granted: %s", mine->reason);
+    }
+    errno = saved;
+    return mine;
 }
 
 int vgpu_config_card(const vgpu_config_t *config, const char *uuid) {

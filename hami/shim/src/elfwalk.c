@@ -7,21 +7,23 @@
 
 #include "text.h"
 
+_Static_assert(sizeof(void *) == 8, "64-bit libraries only");
+
 typedef struct {
-    const ElfW(Sym) * symbols;
+    const Elf64_Sym *symbols;
     const char *strings;
     const uint32_t *gnu_hash;
     const uint32_t *sysv_hash;
 } tables_t;
 
 /* glibc relocates the pointers of the dynamic section in place, other loaders leave offsets. */
-static const void *address(ElfW(Addr) base, ElfW(Addr) value) {
+static const void *address(Elf64_Addr base, Elf64_Addr value) {
     return (const void *)(value < base ? base + value : value);
 }
 
 static bool read_tables(const struct link_map *library, tables_t *tables) {
     *tables = (tables_t){0};
-    for (const ElfW(Dyn) *dynamic = library->l_ld; dynamic != NULL && dynamic->d_tag != DT_NULL; dynamic++) {
+    for (const Elf64_Dyn *dynamic = library->l_ld; dynamic != NULL && dynamic->d_tag != DT_NULL; dynamic++) {
         const void *pointer = address(library->l_addr, dynamic->d_un.d_ptr);
         if (dynamic->d_tag == DT_SYMTAB) {
             tables->symbols = pointer;
@@ -37,7 +39,7 @@ static bool read_tables(const struct link_map *library, tables_t *tables) {
 }
 
 static bool is_function(const tables_t *tables, uint32_t index, const char *name) {
-    const ElfW(Sym) *symbol = &tables->symbols[index];
+    const Elf64_Sym *symbol = &tables->symbols[index];
     return symbol->st_shndx != SHN_UNDEF && (symbol->st_info & 0xf) == STT_FUNC &&
            text_equal(tables->strings + symbol->st_name, name);
 }
@@ -50,7 +52,7 @@ static uint32_t gnu_lookup(const tables_t *tables, const char *name) {
     const uint32_t *header = tables->gnu_hash;
     uint32_t bucket_count = header[0];
     uint32_t first = header[1];
-    const uint32_t *buckets = header + 4 + header[2] * (sizeof(ElfW(Addr)) / 4);
+    const uint32_t *buckets = header + 4 + header[2] * (sizeof(Elf64_Addr) / 4);
     const uint32_t *chain = buckets + bucket_count;
     uint32_t index = bucket_count == 0 ? 0 : buckets[hash % bucket_count];
     for (; index >= first && index != 0; index++) {
