@@ -14,7 +14,7 @@ import msgspec
 
 from hami.core import keys
 from hami.core.device_type import ContainerChange, DeviceType, Refusal, Registry
-from hami.core.objects import Container, Pod
+from hami.core.objects import Container, Pod, Quantity, ResourceRequirements
 from hami.core.pod_patch import PatchOp, container_paths, set_env, set_resources, spec_field
 from hami.core.policies import check_policies
 
@@ -57,7 +57,8 @@ class _Change(msgspec.Struct, frozen=True):
 
 
 QuotaAdvice = Callable[[str, Pod], Refusal | None]
-"""Whether a namespace's quota has room for the pod, as far as admission can know (spec/scheduler 3.4)."""
+"""Whether a namespace's quota has room for the pod, as far as admission can know (spec/scheduler 3.4). The pod has the
+limits that admission adds, so that memory or cores without a card count do count (report B16)."""
 
 
 def review(
@@ -82,7 +83,7 @@ def review(
         return _refused(changes)
     if any(each.change.found for each in changes):
         refusal = _upstream_refusal(pod, settings)
-        refusal = refusal or (quota(namespace, pod) if quota is not None else None)
+        refusal = refusal or (quota(namespace, _with_defaults(pod, changes)) if quota is not None else None)
         refusal = refusal or _own_refusal(pod, changes, settings, warnings)
         if refusal is not None:
             return _refused(refusal)
@@ -144,6 +145,26 @@ def _own_refusal(
         warnings += [refusal.message for refusal in refusals]
         return None
     return refusals[0] if refusals else None
+
+
+def _with_defaults(pod: Pod, changes: Sequence[_Change]) -> Pod:
+    """The pod with the limits that the vendors add; only for what reads limits."""
+    added: dict[str, dict[str, Quantity]] = {}
+    for each in changes:
+        added.setdefault(each.path, {}).update(each.change.limits)
+    if not any(added.values()):
+        return pod
+    lists: dict[str, list[Container]] = {"initContainers": [], "containers": []}
+    for path, container in container_paths(pod):
+        limits = {**container.limits, **added.get(path, {})}
+        resources = msgspec.structs.replace(container.resources or ResourceRequirements(), limits=limits)
+        lists[path.split("/")[2]].append(msgspec.structs.replace(container, resources=resources))
+    spec = msgspec.structs.replace(
+        pod.spec,
+        init_containers=tuple(lists["initContainers"]) or None,
+        containers=tuple(lists["containers"]),
+    )
+    return msgspec.structs.replace(pod, spec=spec)
 
 
 def _patch(pod: Pod, changes: Sequence[_Change], settings: AdmissionSettings) -> tuple[PatchOp, ...]:

@@ -98,7 +98,7 @@ def effective_use(uses: Sequence[Charge], kinds: Sequence[ContainerKind], *, ini
     effective = _by_card(chain.from_iterable(use.items() for use in apps))
     for init in () if init_finished else inits:
         for card, peak in init.items():
-            effective[card] = _larger(effective.get(card, NO_USE), peak)
+            effective[card] = larger(effective.get(card, NO_USE), peak)
     return _by_card(chain(effective.items(), *(use.items() for use in sidecars))) if sidecars else effective
 
 
@@ -121,7 +121,8 @@ def _by_card(uses: Iterable[tuple[str, Use]]) -> Charge:
     return total
 
 
-def _larger(left: Use, right: Use) -> Use:
+def larger(left: Use, right: Use) -> Use:
+    """The larger of two uses, field by field."""
     return Use(
         max(left.slots, right.slots),
         max(left.memory_mib, right.memory_mib),

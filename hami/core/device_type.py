@@ -53,6 +53,15 @@ class CardPick(msgspec.Struct, frozen=True):
     """The MIG slice behind each card of `cards`, None for a share; empty if there is no slice at all."""
 
 
+class QuotaNames(msgspec.Struct, frozen=True):
+    """Resources of a vendor that a namespace's quota may limit; an empty name has no limit (spec/contract 3.1)."""
+
+    memory: str = ""
+    cores: str = ""
+    memory_factor: int = 1
+    """MiB per unit of the memory resource."""
+
+
 ShareCheck = Callable[[Sequence[DeviceShare]], bool]
 """Whether the namespace's quota has room for these shares of the container at hand (spec/scheduler 4.6, check 8)."""
 
@@ -71,6 +80,9 @@ class DeviceType(Protocol):
     @property
     def managed_resources(self) -> tuple[str, ...]:
         """Every resource name of this vendor."""
+
+    @property
+    def quota_names(self) -> QuotaNames: ...
 
     @property
     def register_key(self) -> str: ...

@@ -170,5 +170,21 @@ class Node(_View, frozen=True, rename="camel"):
         return self.metadata.labels or {}
 
 
+class ResourceQuotaSpec(_View, frozen=True, rename="camel"):
+    hard: dict[str, Quantity] | None = None
+
+
+class ResourceQuota(_View, frozen=True, rename="camel"):
+    """A namespace's quota, as far as hami reads it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+
+    @property
+    def hard(self) -> dict[str, Quantity]:
+        return self.spec.hard or {}
+
+
 pod_decoder = msgspec.json.Decoder(Pod)
 node_decoder = msgspec.json.Decoder(Node)
+quota_decoder = msgspec.json.Decoder(ResourceQuota)

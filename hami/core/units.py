@@ -6,6 +6,7 @@ exponent). Floats never enter: `2^54 + 1` stays exact (reports B13, B14).
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 from typing import Final
@@ -59,6 +60,11 @@ def read_whole(quantity: Quantity) -> Whole:
 def parse_whole(quantity: Quantity) -> int:
     """The whole number that a quantity stands for; see `read_whole`."""
     return read_whole(quantity).value
+
+
+def floor_whole(quantity: Quantity) -> int:
+    """The whole number that a quantity stands for, rounded down. Raises ValueError for a text that is no quantity."""
+    return math.floor(_exact(str(quantity))[0])
 
 
 def _exact(text: str) -> tuple[Fraction, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import functools
 import sys
 from collections.abc import Iterable
 from typing import Final
@@ -12,11 +13,11 @@ import msgspec
 
 from hami.core import allocation as allocations
 from hami.core import keys
-from hami.core.codec import MigAllocation, decode_mig_allocations
+from hami.core.codec import MigAllocation, decode_mig_allocations, physical_id
 from hami.core.device_type import Registry
 from hami.core.errors import DecodeError
 from hami.core.fit import Fit
-from hami.core.model import Charge, MigPlacement, Use
+from hami.core.model import Allocation, Charge, MigPlacement, Use
 from hami.core.objects import Pod
 
 BACKSTOP_S: Final = 1200.0
@@ -43,6 +44,8 @@ class Claim(msgspec.Struct, gc=False):
     node: str
     state: ClaimState
     charges: tuple[tuple[str, Use], ...] = ()
+    words: tuple[str, ...] = ()
+    """The vendor of each charge."""
     slices: tuple[tuple[str, MigPlacement], ...] = ()
     """MIG slices: card id and placement."""
     problem: str = ""
@@ -80,12 +83,28 @@ def flat_charges(charge: Charge) -> tuple[tuple[str, Use], ...]:
     return tuple((sys.intern(device), use) for device, use in charge.items())
 
 
+def words_of(charge: Charge, allocation: Allocation) -> tuple[str, ...]:
+    """The vendor of each card of `charge`, in its order."""
+    if len(allocation) == 1:
+        return _repeated(next(iter(allocation)), len(charge))
+    shares = ((word, share) for word, containers in allocation.items() for each in containers for share in each)
+    word_of = {physical_id(share.device_id): word for word, share in shares}
+    return tuple(word_of.get(device, "") for device in charge)
+
+
+@functools.lru_cache(maxsize=256)
+def _repeated(word: str, count: int) -> tuple[str, ...]:
+    """One tuple for all pods alike."""
+    return (word,) * count
+
+
 class Holdings(msgspec.Struct, frozen=True):
     """What a pod's annotations say it holds; `problem` if they cannot be read."""
 
     charges: tuple[tuple[str, Use], ...] = ()
     slices: tuple[tuple[str, MigPlacement], ...] = ()
     problem: str = ""
+    words: tuple[str, ...] = ()
 
 
 def read_holdings(pod: Pod, registry: Registry, *, init_finished: bool) -> Holdings:
@@ -101,7 +120,7 @@ def read_holdings(pod: Pod, registry: Registry, *, init_finished: bool) -> Holdi
     except DecodeError as error:
         return Holdings(problem=str(error))
     # The plugin keeps the instances of init containers for the pod's life.
-    return Holdings(flat_charges(charge), flat_slices(mig, whole))
+    return Holdings(flat_charges(charge), flat_slices(mig, whole), words=words_of(charge, allocation))
 
 
 def flat_slices(mig: Iterable[MigAllocation], charge: Charge) -> tuple[tuple[str, MigPlacement], ...]:

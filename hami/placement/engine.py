@@ -16,7 +16,7 @@ from hami.core.fit import Fit
 from hami.core.keys import EVENT_FILTERING_FAILED
 from hami.core.model import PodRequest
 from hami.core.objects import Node, Pod
-from hami.core.reasons import Rejection
+from hami.core.reasons import Reason, Rejection
 from hami.placement import simulation
 from hami.placement.answers import EventText, FilterAnswer
 from hami.placement.claims import ClaimState
@@ -88,7 +88,8 @@ class Engine:
         columns = self._world.columns
         mask = columns.candidates(shape)
         fitting = FittingNodes.of(columns, mask, spread=_spreads(shape))
-        evaluations = self._evaluations.of(shape)
+        namespace = pod.metadata.namespace
+        evaluations = self._evaluations.of(shape, self._world.quotas.room(namespace))
         for name in self._candidates(mask, names, spread=_spreads(shape)):
             view = self._world.view(name)
             if view is None or view.problem or evaluations.known(name, view):
@@ -97,8 +98,14 @@ class Engine:
             if isinstance(found, Fit):
                 return self._reserve(pod, names, name, found, fitting)
             yield
-            self._world.settle_now()
-        return (yield from self._no_fit(pod, names, evaluations, fitting))
+            evaluations = self._settled(evaluations, shape, namespace)
+        return (yield from self._no_fit(pod, names, shape, evaluations, fitting))
+
+    def _settled(self, evaluations: Evaluations, shape: PodRequest, namespace: str) -> Evaluations:
+        """After other tasks ran: the nodes as they are now, and what the namespace's quota has room for now."""
+        self._world.settle_now()
+        room = self._world.quotas.room(namespace)
+        return evaluations if room == evaluations.room else self._evaluations.of(shape, room)
 
     def _standing(self, pod: Pod, names: NodeNames) -> FilterAnswer | None:
         """The answer for a pod that is bound or being bound: its node, and nothing changes (reports B26, B28)."""
@@ -143,7 +150,9 @@ class Engine:
         self._news.forget(pod.metadata.uid)
         return FilterAnswer(node=node, narrate=functools.partial(fitting.event, node, names))
 
-    def _no_fit(self, pod: Pod, names: NodeNames, evaluations: Evaluations, fitting: FittingNodes) -> Steps:
+    def _no_fit(
+        self, pod: Pod, names: NodeNames, shape: PodRequest, evaluations: Evaluations, fitting: FittingNodes
+    ) -> Steps:
         rejections: dict[str, Rejection | str] = {}
         texts: dict[str, str] = {}
         for number, name in enumerate(names.list(), start=1):
@@ -160,15 +169,31 @@ class Engine:
                 texts[name] = found.text
             if evaluations.evaluated > evaluated or not number % _KNOWN_IN_A_STEP:
                 yield
-                self._world.settle_now()
-        return self._refuse(pod, rejections, texts)
+                evaluations = self._settled(evaluations, shape, pod.metadata.namespace)
+        return self._refuse(pod, shape, rejections, texts)
 
-    def _refuse(self, pod: Pod, rejections: Mapping[str, Rejection | str], texts: Mapping[str, str]) -> FilterAnswer:
+    def _refuse(
+        self,
+        pod: Pod,
+        shape: PodRequest,
+        rejections: Mapping[str, Rejection | str],
+        texts: Mapping[str, str],
+    ) -> FilterAnswer:
         if not self._news.is_news(pod.metadata.uid, texts, self._world.clock.monotonic_s()):
             return FilterAnswer(failed=texts, unresolvable=texts)
         return FilterAnswer(
-            failed=texts, unresolvable=texts, narrate=functools.partial(_failure, rejections, len(texts))
+            failed=texts, unresolvable=texts, narrate=functools.partial(self._failure, pod, shape, rejections)
         )
+
+    def _failure(self, pod: Pod, shape: PodRequest, rejections: Mapping[str, Rejection | str]) -> tuple[EventText, ...]:
+        texts = narrative.filtering_failed(rejections, len(rejections))
+        for name, found in rejections.items():
+            if isinstance(found, Rejection) and any(code == Reason.RESOURCE_QUOTA_NOT_FIT for code, _ in found.counts):
+                view = self._world.view(name)
+                excess = self._world.quotas.excess(pod.metadata.namespace, shape, view.state) if view else None
+                texts[:0] = [excess.text] if excess is not None else []
+                break
+        return tuple((True, EVENT_FILTERING_FAILED, text) for text in texts)
 
     def _bad_input(self, pod: Pod, names: NodeNames, refusal: Refusal) -> FilterAnswer:
         """Input that admission would have refused: unschedulable, not an error that is retried for ever."""
@@ -187,8 +212,3 @@ def _answer(done: StopIteration) -> FilterAnswer:
 
 def _spreads(shape: PodRequest) -> bool:
     return shape.policies.node == "spread"
-
-
-def _failure(rejections: Mapping[str, Rejection | str], requested: int) -> tuple[EventText, ...]:
-    texts = narrative.filtering_failed(rejections, requested)
-    return tuple((True, EVENT_FILTERING_FAILED, text) for text in texts)

@@ -29,7 +29,9 @@ from hami.placement.claims import (
     newer_unscheduled,
     read_holdings,
     unscheduled_condition,
+    words_of,
 )
+from hami.placement.namespace_use import NamespaceUse
 from hami.placement.versions import is_older
 
 _NOTHING: Final[Mapping[str, Use]] = {}
@@ -59,6 +61,7 @@ class Ledger:
         self._deadlines: list[tuple[float, str]] = []
         self._ended: dict[str, float] = {}
         """Uid -> `vgpu-time` of annotated reservations that a fact has ended though the annotation stays."""
+        self.namespaces = NamespaceUse()
         self.dirty: set[str] = set()
         self.expired_total = 0
 
@@ -168,6 +171,7 @@ class Ledger:
             node=sys.intern(node),
             state=ClaimState.RESERVED,
             charges=flat_charges(fit.charge),
+            words=words_of(fit.charge, fit.allocation),
             slices=flat_slices(fit.mig, fit.charge),
             fit=fit,
             resource_version=pod.metadata.resource_version,
@@ -203,6 +207,7 @@ class Ledger:
             return
         if self._uid_of.get(claim.key) == uid:
             del self._uid_of[claim.key]
+        self.namespaces.subtract(claim)
         book = self._books[claim.node]
         book.uids.discard(uid)
         book.problems.pop(uid, None)
@@ -237,6 +242,7 @@ class Ledger:
         self.release(claim.uid)
         self._claims[claim.uid] = claim
         self._uid_of[claim.key] = claim.uid
+        self.namespaces.add(claim)
         book = self._books.setdefault(claim.node, _NodeBook())
         book.uids.add(claim.uid)
         if claim.problem:
@@ -318,6 +324,7 @@ class Ledger:
             node=sys.intern(node),
             state=state,
             charges=held.charges,
+            words=held.words,
             slices=held.slices,
             problem=held.problem,
             source=source,

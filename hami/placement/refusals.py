@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from hami.core.device_type import Registry
 from hami.core.fit import Fit, evaluate
 from hami.core.model import PodRequest
+from hami.core.quota import Room
 from hami.core.reasons import Rejection
 from hami.placement.world import NodeView
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 _MOST_SHAPES: Final = 64
 _MOST_PODS: Final = 20_000
@@ -20,12 +23,14 @@ REPEAT_S: Final = 300.0
 class Evaluations:
     """Outcomes of one request shape per node; a rejection is kept as long as the node's revision stays the same.
 
-    Within one decision (`begin`) nodes that are alike share a rejection, unless the request names card ids.
+    Within one decision (`begin`) nodes that are alike share a rejection, unless the request names card ids. They hold
+    for one `room` of the namespace's quota.
     """
 
-    def __init__(self, request: PodRequest, registry: Registry) -> None:
+    def __init__(self, request: PodRequest, registry: Registry, room: Room | None = None) -> None:
         self._request = request
         self._registry = registry
+        self.room = room
         self._by_id = any(selectors.use_ids or selectors.nouse_ids for _, selectors in request.selectors)
         self._known: dict[str, tuple[int, Rejection]] = {}
         self._alike: dict[Hashable, Rejection] = {}
@@ -48,7 +53,7 @@ class Evaluations:
         found: Fit | Rejection | None = self._alike.get(likeness) if likeness is not None else None
         if found is None:
             self.evaluated += 1
-            found = evaluate(view.state, self._request, self._registry)
+            found = evaluate(view.state, self._request, self._registry, self.room)
         if isinstance(found, Rejection):
             self._known[name] = (view.revision, found)
             if likeness is not None:
@@ -57,20 +62,33 @@ class Evaluations:
 
 
 class EvaluationCache:
-    """Evaluations by request shape; the oldest shape goes first."""
+    """Evaluations by request shape; the oldest shape goes first.
+
+    Pods of limited namespaces have entries of their own, by what is left of the quota: that changes with every pod,
+    and must not push out what all others share.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._shapes: dict[PodRequest, Evaluations] = {}
+        self._limited: dict[tuple[PodRequest, Room], Evaluations] = {}
 
-    def of(self, request: PodRequest) -> Evaluations:
-        found = self._shapes.get(request)
+    def of(self, request: PodRequest, room: Room | None = None) -> Evaluations:
+        found = self._shapes.get(request) if room is None else self._limited.get((request, room))
         if found is None:
-            if len(self._shapes) >= _MOST_SHAPES:
-                del self._shapes[next(iter(self._shapes))]
-            found = self._shapes[request] = Evaluations(request, self._registry)
+            found = Evaluations(request, self._registry, room)
+            if room is None:
+                _put(self._shapes, request, found)
+            else:
+                _put(self._limited, (request, room), found)
         found.begin()
         return found
+
+
+def _put(known: dict[_Key, Evaluations], key: _Key, found: Evaluations) -> None:
+    if len(known) >= _MOST_SHAPES:
+        del known[next(iter(known))]
+    known[key] = found
 
 
 class News:

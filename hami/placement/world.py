@@ -23,6 +23,7 @@ from hami.placement.in_flight import InFlight
 from hami.placement.inventory import CardsView, Inventory, InventorySettings
 from hami.placement.ledger import Ledger
 from hami.placement.ports import Clock
+from hami.placement.quotas import Quotas
 from hami.placement.signals import Signals
 
 SLICE_S: Final = 0.003
@@ -87,6 +88,7 @@ class World:
         self.clock = clock
         self.inventory = Inventory(registry, InventorySettings(reported_limit_s, node_label_selector))
         self.ledger = Ledger(registry)
+        self.quotas = Quotas(registry, self.ledger.namespaces)
         self.columns = Columns()
         self.in_flight = InFlight()
         self.signals = Signals()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hami.core.codec import decode_pair_scores, decode_register, parse_bool
-from hami.core.device_type import CardPick, ContainerChange, Refusal, ShareCheck
+from hami.core.device_type import CardPick, ContainerChange, QuotaNames, Refusal, ShareCheck
 from hami.core.model import Device, DeviceRequest, DeviceShare, NodeState, Policies, Selectors, Use
 from hami.core.objects import Container
 from hami.core.reasons import Rejection
@@ -44,6 +44,12 @@ class Nvidia:
             config.resource_core_name,
             config.resource_priority_name,
         )
+
+    @property
+    def quota_names(self) -> QuotaNames:
+        """Memory and cores; counts are left to Kubernetes' own quota controller (spec/scheduler 3.4)."""
+        config = self.config
+        return QuotaNames(config.resource_memory_name, config.resource_core_name, config.memory_factor)
 
     def decode_register(self, text: str, subject: str) -> tuple[Device, ...]:
         """Cards of a register annotation of any release. Raises DecodeError."""

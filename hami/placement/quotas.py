@@ -1,0 +1,103 @@
+"""Quotas of namespaces: what ResourceQuota objects allow, against what the ledger's pods hold (spec/scheduler 3.4).
+
+Admission advises: it refuses what cannot fit whatever card is chosen. `/filter` decides, in the tick in which it
+reserves. A change of an object replaces its limits in one step, so that no moment is without a limit (report B20).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from hami.core import quota
+from hami.core.device_type import Refusal, Registry
+from hami.core.fit import evaluate
+from hami.core.model import NodeState, PodRequest, Use
+from hami.core.objects import ResourceQuota
+from hami.core.quota import Excess, NamespaceLimits, Room
+from hami.placement.claims import Claim
+from hami.placement.namespace_use import NamespaceUse
+
+
+class Quotas:
+    """Limits by namespace. Fed by a reflector; without objects nothing is limited."""
+
+    def __init__(self, registry: Registry, used: NamespaceUse) -> None:
+        self._registry = registry
+        self._used = used
+        self._objects: dict[str, dict[str, ResourceQuota]] = {}
+        self._limits: dict[str, NamespaceLimits] = {}
+
+    # Feeding
+
+    def apply(self, found: ResourceQuota) -> None:
+        """An object was added or changed."""
+        namespace = found.metadata.namespace
+        self._objects.setdefault(namespace, {})[found.metadata.name] = found
+        self._renew(namespace)
+
+    def remove(self, namespace: str, name: str) -> None:
+        objects = self._objects.get(namespace, {})
+        if objects.pop(name, None) is not None:
+            self._renew(namespace)
+
+    def replace(self, found: Iterable[ResourceQuota]) -> None:
+        """Takes a complete list."""
+        self._objects, self._limits = {}, {}
+        for each in found:
+            self._objects.setdefault(each.metadata.namespace, {})[each.metadata.name] = each
+        for namespace in list(self._objects):
+            self._renew(namespace)
+
+    def _renew(self, namespace: str) -> None:
+        limits = quota.effective_limits(self._objects[namespace].values(), self._registry)
+        if limits:
+            self._limits[namespace] = limits
+        else:
+            self._limits.pop(namespace, None)
+        if not self._objects[namespace]:
+            del self._objects[namespace]
+
+    # Deciding
+
+    def limits(self) -> Iterator[tuple[str, NamespaceLimits]]:
+        """Limited namespaces in order, for metrics."""
+        for namespace in sorted(self._limits):
+            yield namespace, self._limits[namespace]
+
+    def room(self, namespace: str, without: Claim | None = None) -> Room | None:
+        """What the namespace may still take, as if `without` held nothing; None: not limited."""
+        limits = self._limits.get(namespace)
+        return quota.room_of(limits, self._used.without(namespace, without)) if limits else None
+
+    def overdrawn(self, namespace: str) -> bool:
+        """Whether the namespace's pods and reservations together hold more than it may."""
+        limits = self._limits.get(namespace)
+        if not limits:
+            return False
+        room, used = quota.room_of(limits, {}), self._used.of(namespace)
+        return not all(room(word, use) for word, use in used.items())
+
+    def advise(self, namespace: str, request: PodRequest, *, slices_possible: bool) -> Refusal | None:
+        """A refusal if the pod cannot fit in its namespace's quota, by the numbers that are known without a card."""
+        limits = self._limits.get(namespace)
+        if not limits:
+            return None
+        known = quota.known_use(request, slices_possible=slices_possible)
+        excess = next(quota.excesses(namespace, limits, self._used.of(namespace), known), None)
+        return None if excess is None else Refusal(excess.text)
+
+    def excess(self, namespace: str, request: PodRequest, state: NodeState) -> Excess | None:
+        """The limit that keeps the pod off a node, with the numbers of the first card that was too much."""
+        room, limits = self.room(namespace), self._limits.get(namespace)
+        if room is None or not limits:
+            return None
+        refused: dict[str, Use] = {}
+
+        def watched(word: str, use: Use) -> bool:
+            fits = room(word, use)
+            if not fits:
+                refused.setdefault(word, use)
+            return fits
+
+        evaluate(state, request, self._registry, watched)
+        return next(quota.excesses(namespace, limits, self._used.of(namespace), refused), None)
