@@ -75,8 +75,8 @@ class Stage:
         (self._folder / "device-config.yaml").write_text(DEVICE_CONFIG)
         self._cluster = await self._exits.enter_async_context(SimCluster(directory=self._folder))
         self.client = await self._exits.enter_async_context(await ApiClient.load(str(self.kubeconfig)))
-        await self._start_scheduler()
-        await asyncio.gather(*(self._start_node(profile) for profile in self._profiles))
+        await asyncio.gather(self._start_scheduler(), *(self._start_node(profile) for profile in self._profiles))
+        self.processes.sort(key=lambda process: (process.name != "scheduler", process.name))
         await self._start_kube_scheduler()
 
     async def _start_scheduler(self) -> None:
