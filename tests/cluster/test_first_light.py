@@ -152,7 +152,7 @@ def test_waits_for_room_and_takes_it_when_it_is_given_back(cluster: Cluster, wor
     workspace.wait_event("late", "FilteringFailed", "1 nodes CardInsufficientMemory(node-00)")
     assert "CardInsufficientMemory" in cluster.kubectl("describe", "pod", "late", "-n", workspace.name)
     workspace.remove("all")
-    workspace.wait_phase("late")
+    workspace.wait_phase("late", timeout_s=10)
 
 
 def test_more_pods_than_room_fill_the_cards_exactly(cluster: Cluster, workspace: Workspace) -> None:

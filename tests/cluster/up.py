@@ -33,7 +33,9 @@ spec:
 
 
 def interrupted(*_: object) -> None:
-    """SIGTERM ends us as Ctrl-C does."""
+    """End once; make passes the signal on a second time, which must not break the tidying up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
@@ -95,7 +97,8 @@ def main() -> int:
         return 1
     names = options.profile.split(",")
     folder = Path(tempfile.mkdtemp(prefix="hami-control-plane-"))
-    signal.signal(signal.SIGTERM, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     try:
         serve(folder, [names[index % len(names)] for index in range(options.nodes)])
     except KeyboardInterrupt:
