@@ -113,9 +113,10 @@ class PluginClient:
         if not self.options.pre_start_required:
             return
         try:
-            await self._stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=device_ids))
-        except grpc.aio.AioRpcError as error:
-            raise PluginCallError(f"device plugin PreStartContainer rpc failed with err: {_go_error(error)}") from error
+            with _as_call_error():
+                await self._stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=device_ids))
+        except PluginCallError as error:
+            raise PluginCallError(f"device plugin PreStartContainer rpc failed with err: {error}") from error
 
     async def close(self) -> None:
         await self._channel.close()
