@@ -42,10 +42,7 @@ test-unit: $(STAMP) ## Unit, property, scenario and embedded tests
 test-shim: $(STAMP) ## The in-container limiter over a fake driver
 	@$(BIN)/python scripts/test_layers.py shim
 
-test-demo: $(STAMP) ## Three simulated GPU nodes, ten pods and their stories, on this machine (ARGS="--serve")
-	@$(BIN)/hami demo $(ARGS)
-
-control-plane: $(STAMP) ## Real etcd, kube-apiserver, kube-scheduler, kubectl
+test-control-plane: $(STAMP) ## Real etcd, kube-apiserver, kube-scheduler, kubectl
 	@$(BIN)/python scripts/test_layers.py control-plane
 
 demo: $(STAMP) ## Three simulated GPU nodes, ten pods and their stories, on this machine (ARGS="--serve")

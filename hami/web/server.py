@@ -19,6 +19,10 @@ KEEP_ALIVE_S: Final = 125
 """Go keeps two idle connections to a host for 90 s; each parallel bind beyond them is a handshake (design 6)."""
 
 
+STOP_LIMIT_S: Final = 5.0
+"""How long requests under way may take when the process ends."""
+
+
 class Address(msgspec.Struct, frozen=True):
     """Where to listen. `https` needs a TLS context. A host of "" means every interface; port 0 any free port."""
 
@@ -71,8 +75,7 @@ class Listener:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             self._server.should_exit = True
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(task, 5)
+            await asyncio.wait({task}, timeout=STOP_LIMIT_S)
             raise
 
 
