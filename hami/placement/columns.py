@@ -52,6 +52,10 @@ class _VendorColumns:
             column[len(rows) :] = 0
         self.usable[:, place] = self.arrays["capacity"][:, place] > 0
 
+    @property
+    def has_mig_nodes(self) -> bool:
+        return self._mig_nodes > 0
+
     def fits(self, request: DeviceRequest, *, mutex: bool) -> BoolArray:
         """Nodes that may serve this request alone: enough cards pass the checks that every card has to pass."""
         arrays = self.arrays
@@ -114,6 +118,11 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self._place_of)
+
+    @property
+    def has_mig(self) -> bool:
+        """Whether some node that takes shares has a MIG card."""
+        return any(columns.has_mig_nodes for columns in self._vendors.values())
 
     def place(self, name: str) -> int | None:
         return self._place_of.get(name)

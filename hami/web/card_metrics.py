@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from hami import __version__
-from hami.core.model import Device, Use
+from hami.core.model import NO_USE, Device, Use
 from hami.obs import metrics
 from hami.placement.claims import Claim
 from hami.placement.world import NodeView, World
@@ -55,6 +55,7 @@ class CardCollector(Collector):
         yield from _cards(views)
         yield from _overview(views)
         yield from _pods(self._world.ledger.claims())
+        yield from _quotas(self._world)
         yield from _troubles(self._world, views)
         build = GaugeMetricFamily(
             "hami_build_info",
@@ -109,6 +110,26 @@ def _pods(claims: Iterable[Claim]) -> Iterator[Metric]:
             memory.add_metric(labels, use.memory_mib * MIB)
             cores.add_metric(labels, use.core_percent)
     yield from (memory, cores)
+
+
+def _quotas(world: World) -> Iterator[Metric]:
+    """Limits in force and what counts against them, in MiB and percent; only where a limit is set."""
+    labels = ("zone", "namespace", "quota_name")
+    limits = GaugeMetricFamily("hami_resource_quota_limit", "Limit of a namespace in MiB or percent", labels=labels)
+    used = GaugeMetricFamily(
+        "hami_resource_quota_used",
+        "What the pods of a namespace hold, in MiB or percent",
+        labels=(*labels, "limit"),
+    )
+    for namespace, of_namespace in world.quotas.limits():
+        uses = world.ledger.namespaces.of(namespace)
+        for vendor in of_namespace:
+            use = uses.get(vendor.word, NO_USE)
+            for limit, value in ((vendor.memory, use.memory_mib), (vendor.cores, use.core_percent)):
+                if limit is not None:
+                    limits.add_metric((ZONE, namespace, limit.resource), limit.value)
+                    used.add_metric((ZONE, namespace, limit.resource, str(limit.value)), value)
+    yield from (limits, used)
 
 
 def _troubles(world: World, views: list[NodeView]) -> Iterator[Metric]:
