@@ -7,13 +7,15 @@ import functools
 import gc
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import structlog
 import uvloop
 
 from hami import __version__
 from hami.apps import runtime
+from hami.apps.quota_watch import QuotaWatch
 from hami.certs.reload import ReloadingContext
 from hami.config import device_config, flags
 from hami.config import scheduler as scheduler_config
@@ -24,9 +26,12 @@ from hami.core.objects import Node, Pod, node_decoder, pod_decoder
 from hami.kube import paths
 from hami.kube.client import ApiClient
 from hami.kube.events import EventRecorder
+from hami.kube.leader import Leadership
+from hami.kube.ratelimit import Lane
 from hami.kube.reflector import EventType, Reflector
+from hami.kube.role_label import RoleLabel
 from hami.kube.writer import KubeWriter
-from hami.obs import logs
+from hami.obs import logs, metrics
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.world import World
@@ -62,6 +67,8 @@ class Scheduler:
         self.world = World(registry, settings.policies, self._clock, node_label_selector=settings.node_label_selector)
         self._synced = asyncio.Event()
         self._binder: Binder | None = None
+        self._leadership: Leadership | None = None
+        self._role_label: RoleLabel | None = None
         self.listeners: list[Listener] = []
 
     async def run(self) -> None:
@@ -73,7 +80,8 @@ class Scheduler:
             tls = ReloadingContext(settings.cert_file, settings.key_file)
         recorder = EventRecorder(client, settings.scheduler_name)
         nodes, pods = self._reflectors(client)
-        main_app = self._application(KubeWriter(client), recorder)
+        quotas = QuotaWatch(client, self.world)
+        main_app = self._application(KubeWriter(client), recorder, quotas)
         context = tls.context if tls else None
         self.listeners = [Listener(address, main_app, context) for address in settings.listen]
         if settings.metrics_listen:
@@ -81,7 +89,9 @@ class Scheduler:
             self.listeners.append(Listener(settings.metrics_listen, metrics_app, None))
         for listener in self.listeners:
             log.info("listening", url=listener.url, version=__version__, pid=os.getpid())
-        jobs = [recorder.run(), nodes.run(), pods.run(), self._wait_synced(nodes, pods), self.world.sweep()]
+        jobs = [recorder.run(), nodes.run(), pods.run(), quotas.run(), self.world.sweep()]
+        jobs.append(self._wait_synced(nodes, pods, quotas))
+        jobs += self._follow_leadership(client)
         if tls and settings.cert_file and settings.key_file:
             jobs.append(runtime.follow_files(tls, settings.cert_file, settings.key_file))
         try:
@@ -93,7 +103,7 @@ class Scheduler:
             await recorder.drain()
             await client.close()
 
-    def _application(self, writer: KubeWriter, recorder: EventRecorder) -> asgi.App:
+    def _application(self, writer: KubeWriter, recorder: EventRecorder, quotas: QuotaWatch) -> asgi.App:
         settings = self._settings
         binder = self._binder = Binder(
             self.world,
@@ -101,7 +111,7 @@ class Scheduler:
             recorder,
             self._clock,
             BindSettings(
-                identity=settings.identity or socket.gethostname(),
+                identity=settings.pod_name or settings.identity or socket.gethostname(),
                 wait_s=settings.node_lock_retry_timeout_s,
                 token_expiry_s=settings.node_lock_timeout_s,
             ),
@@ -115,9 +125,40 @@ class Scheduler:
                 allow_disable_control=settings.allow_disable_control,
                 warn_only=settings.warn_only,
             ),
+            quota=quotas.advise,
         )
         extender = Extender(Engine(self.world), binder, self, recorder)
         return app.build(extender, Webhook(review), self.missing)
+
+    def _follow_leadership(self, client: ApiClient) -> list[Coroutine[Any, Any, None]]:
+        """What keeps this replica's role true; without election it always leads."""
+        settings = self._settings
+        jobs = []
+        if settings.pod_name and settings.pod_namespace:
+            writer = KubeWriter(client, Lane.DEFAULT)
+            self._role_label = RoleLabel(writer, settings.pod_namespace, settings.pod_name)
+            jobs.append(self._role_label.run())
+        if settings.leader_elect:
+            host = settings.identity or socket.gethostname()
+            self._leadership = Leadership(
+                client, settings.lease_namespace, settings.lease_name, host, self._on_leadership
+            )
+            jobs.append(self._leadership.run())
+        self._show_role(leads=not settings.leader_elect)
+        return jobs
+
+    def _on_leadership(self, leads: bool) -> None:
+        assert self._binder is not None
+        if leads:
+            self._binder.new_term()
+        else:
+            self._binder.leadership_lost()
+        self._show_role(leads=leads)
+
+    def _show_role(self, *, leads: bool) -> None:
+        metrics.leads.set(leads)
+        if self._role_label is not None:
+            self._role_label.set(leads)
 
     def _reflectors(self, client: ApiClient) -> tuple[Reflector[Node], Reflector[Pod]]:
         world = self.world
@@ -137,9 +178,10 @@ class Scheduler:
         else:
             self.world.on_pod(pod)
 
-    async def _wait_synced(self, nodes: Reflector[Node], pods: Reflector[Pod]) -> None:
+    async def _wait_synced(self, nodes: Reflector[Node], pods: Reflector[Pod], quotas: QuotaWatch) -> None:
         await nodes.ready.wait()
         await pods.ready.wait()
+        await quotas.settled.wait()
         # What the lists brought stays for long: later collections do not look at it (design 4, promise 7).
         gc.collect()
         gc.freeze()
@@ -150,7 +192,8 @@ class Scheduler:
         """What readiness waits for; empty when ready."""
         return "" if self._synced.is_set() else "waiting for the first complete list of nodes and pods"
 
-    async def wait_open(self) -> None:
-        """`web.extender.Gate`: filter and bind wait until the state is complete."""
+    async def wait_open(self) -> str:
+        """`web.extender.Gate`: filter and bind wait until the state is complete; only the leader answers them."""
         if not self._synced.is_set():
             await self._synced.wait()
+        return await self._leadership.refusal() if self._leadership is not None else ""

@@ -36,7 +36,12 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     force_overwrite_default_scheduler: bool
     allow_disable_control: bool
     warn_only: bool
+    leader_elect: bool
+    lease_name: str
+    lease_namespace: str
     identity: str
+    pod_name: str
+    pod_namespace: str
     verbosity: int
 
 
@@ -101,12 +106,16 @@ FLAGS: Final = (
     Flag("admission-warn-only", "warn instead of refusing where upstream accepts", False, flags.boolean, switch=True),
     Flag(
         "leader-elect",
-        "follow kube-scheduler's lease; not served yet: run one replica",
+        "several replicas: only the one whose kube-scheduler holds its lease answers filter and bind",
         False,
         flags.boolean,
         switch=True,
     ),
-    Flag("identity", "name of this replica in the bind epoch", "", env="POD_NAME"),
+    Flag("leader-elect-resource-name", "name of kube-scheduler's lease", "kube-scheduler", metavar="NAME"),
+    Flag("leader-elect-resource-namespace", "namespace of that lease", "kube-system", metavar="NAMESPACE"),
+    Flag("identity", "host name that the lease's holder must have; empty: this host's name", ""),
+    Flag("pod-name", "own pod, which gets the role label; empty: none", "", env="POD_NAME", metavar="NAME"),
+    Flag("pod-namespace", "namespace of the own pod", "", env="POD_NAMESPACE", metavar="NAMESPACE"),
     Flag("debug", "more detail in logs (same as -v=5)", False, flags.boolean, switch=True),
     flags.VERBOSITY,
 )
@@ -154,8 +163,6 @@ IGNORED: Final = (
     "kunlun-name",
     "kunlun-vcount",
     "kunlun-vmemory",
-    "leader-elect-resource-name",
-    "leader-elect-resource-namespace",
 )
 """Flags of upstream that have no effect here yet; each one given is named in a log line at start."""
 
@@ -169,8 +176,6 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Scheduler
         raise ConfigError("--device-config-file is required: the path of device-config.yaml")
     if bool(values["cert_file"]) != bool(values["key_file"]):
         raise ConfigError("--cert_file and --key_file go together: give both, or neither for plain http")
-    if values["leader_elect"]:
-        raise ConfigError("--leader-elect=true is not served yet: run one replica and leave it out")
     https = bool(values["cert_file"])
     device_policies = tuple(word.strip() for word in values["gpu_scheduler_policy"].split(",") if word.strip())
     metrics = values["metrics_bind_address"]
@@ -195,7 +200,12 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Scheduler
         force_overwrite_default_scheduler=values["force_overwrite_default_scheduler"],
         allow_disable_control=values["allow_disable_control"],
         warn_only=values["admission_warn_only"],
+        leader_elect=values["leader_elect"],
+        lease_name=values["leader_elect_resource_name"] or "kube-scheduler",
+        lease_namespace=values["leader_elect_resource_namespace"] or "kube-system",
         identity=values["identity"],
+        pod_name=values["pod_name"],
+        pod_namespace=values["pod_namespace"],
         verbosity=max(values["v"], 5 if values["debug"] else 0),
     )
     return settings, ignored

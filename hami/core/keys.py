@@ -33,6 +33,8 @@ PHASE_FAILED: Final = "failed"
 WEBHOOK_LABEL: Final = "hami.io/webhook"
 WEBHOOK_IGNORE: Final = "ignore"
 SCHEDULER_ROLE_LABEL: Final = "hami.io/scheduler-role"
+ROLE_LEADER: Final = "leader"
+ROLE_FOLLOWER: Final = "follower"
 POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 
 MAX_LABEL_VALUE_CHARS: Final = 63

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
+RESOURCE_QUOTAS = "/api/v1/resourcequotas"
 
 
 def node(name: str) -> str:
@@ -26,6 +27,14 @@ def binding(namespace: str, name: str) -> str:
 
 def events_in(namespace: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+
+
+def leases_in(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
+
+
+def lease(namespace: str, name: str) -> str:
+    return f"{leases_in(namespace)}/{quote(name, safe='')}"
 
 
 def event(namespace: str, name: str) -> str:

@@ -23,6 +23,7 @@ binds: Final = Counter("hami_scheduler_binds", "Bind answers, by outcome", ["out
 admissions: Final = Counter(
     "hami_scheduler_admissions", "Admission answers, by verdict", ["verdict"], registry=registry
 )
+leads: Final = Gauge("hami_scheduler_leads", "1 where this replica answers filter and bind", registry=registry)
 relists: Final = Gauge("hami_scheduler_relists", "Full lists since the start, by kind", ["kind"], registry=registry)
 last_event_age_seconds: Final = Gauge(
     "hami_scheduler_last_event_age_seconds", "Age of the newest watch event, by kind", ["kind"], registry=registry

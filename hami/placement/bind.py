@@ -61,8 +61,12 @@ class Binder:
         self._tokens.epoch = f"{self._settings.identity}/{self._clock.unix_s():.3f}"
 
     def leadership_lost(self) -> None:
-        """Calls off everything that has not begun to write."""
+        """Calls off everything that has not begun to write, and ends reservations: the leader filters those pods anew,
+        and where they are bound is learnt from the watch."""
         self._world.in_flight.call_off_all("this scheduler does not lead any more")
+        for claim in list(self._world.ledger.claims()):
+            if claim.state is ClaimState.RESERVED:
+                self._world.ledger.end_reservation(claim.uid)
 
     async def drain(self) -> None:
         """Returns when no call is under way."""
@@ -184,6 +188,8 @@ class Binder:
         view = self._world.view(call.node)
         if claim is None or claim.node != call.node or claim.fit is None or view is None or view.problem:
             return False
+        if self._world.quotas.overdrawn(claim.namespace):
+            return False
         cards = {device.id: (device, use) for device, use in zip(view.state.devices, view.state.uses, strict=True)}
         for device_id, _ in claim.charges:
             if device_id not in cards:
@@ -203,7 +209,8 @@ class Binder:
             raise BindError(narrative.binding_failed_node(call.node), gone=True)
         if view.problem:
             raise BindError(f"node {call.node}: {view.problem}")
-        found = evaluate(state, request, self._world.registry)
+        room = self._world.quotas.room(call.namespace, self._world.ledger.get(call.uid))
+        found = evaluate(state, request, self._world.registry, room)
         if not isinstance(found, Fit):
             raise BindError(f"node {call.node} does not fit any more: {found.text}")
         self._world.ledger.reserve(pod, call.node, found, self._clock.monotonic_s(), self._clock.unix_s())

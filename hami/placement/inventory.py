@@ -18,8 +18,8 @@ from hami.core.errors import DecodeError
 from hami.core.model import Device
 from hami.core.objects import Node
 from hami.core.reasons import NODE_UNREGISTERED
+from hami.core.versions import is_older
 from hami.placement.handshake import HandshakeKind, read_handshake
-from hami.placement.versions import is_older
 
 REQUESTING_LIMIT_S: Final = 60.0
 """A `Requesting_` stamp older than this, with nothing allocatable, means that the plugin is gone."""

@@ -1,11 +1,5 @@
-"""Order of resource versions."""
+"""Order of resource versions, as placement knows it."""
 
-from __future__ import annotations
+from hami.core.versions import is_older
 
-
-def is_older(version: str, known: str) -> bool:
-    """Whether `version` is before `known`, for one and the same object.
-
-    Resource versions are comparable integers (Kubernetes 1.35, KEP-5504); anything else is never called older.
-    """
-    return version.isdigit() and known.isdigit() and int(version) < int(known)
+__all__ = ["is_older"]

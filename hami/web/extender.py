@@ -38,10 +38,10 @@ class Binds(Protocol):
 
 
 class Gate(Protocol):
-    """Says when this replica may answer."""
+    """Says whether this replica may answer."""
 
-    async def wait_open(self) -> None:
-        """Returns once the state is synced and this replica leads."""
+    async def wait_open(self) -> str:
+        """Waits until the state is synced; returns why this replica does not answer, empty if it does."""
 
 
 class Events(Protocol):
@@ -96,7 +96,8 @@ class Extender:
         """The answer, and the decision whose events are still to be told."""
         if args.nodes != b"null":
             return self._simulate(pod, args.nodes, all_feasible=b"all=true" in scope.get("query_string", b"")), None
-        await self._gate.wait_open()
+        if refusal := await self._gate.wait_open():
+            return wire.filter_result(None, error=refusal), None
         names = NodeNames(args.node_names if args.node_names != b"null" else b"[]")
         try:
             answer = await self._filters.filter_sliced(pod, names)
@@ -173,8 +174,9 @@ class Extender:
         return None
 
     async def _bind(self, args: wire.BindArgs) -> str:
-        await self._gate.wait_open()
-        error = await self._binds.bind(args.namespace, args.name, args.uid, args.node)
+        error = await self._gate.wait_open()
+        if not error:
+            error = await self._binds.bind(args.namespace, args.name, args.uid, args.node)
         log.info(
             "bound" if not error else "bind failed",
             pod=f"{args.namespace}/{args.name}",

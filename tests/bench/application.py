@@ -35,8 +35,8 @@ def quiet_logs() -> None:
 
 
 class OpenGate:
-    async def wait_open(self) -> None:
-        return None
+    async def wait_open(self) -> str:
+        return ""
 
 
 class CountedEvents:

@@ -47,6 +47,16 @@ def test_two_listeners_with_a_scheme_each() -> None:
     assert settings.listen == (Address(True, "0.0.0.0", 9443), Address(False, "127.0.0.1", 8080))
 
 
+def test_leader_election_names_kube_schedulers_lease() -> None:
+    flags = ["--device-config-file=f", "--leader-elect=true"]
+    plain = scheduler.load(flags, {"POD_NAME": "hami-0", "POD_NAMESPACE": "gpu"})[0]
+    assert (plain.leader_elect, plain.lease_namespace, plain.lease_name) == (True, "kube-system", "kube-scheduler")
+    assert (plain.identity, plain.pod_name, plain.pod_namespace) == ("", "hami-0", "gpu")
+    named = [*flags, "--leader-elect-resource-name=hami-scheduler", "--leader-elect-resource-namespace=hami"]
+    charts, ignored = scheduler.load(named, {})
+    assert (charts.lease_namespace, charts.lease_name, ignored) == ("hami", "hami-scheduler", [])
+
+
 def test_expiry_by_flag_and_by_environment() -> None:
     flags = ["--device-config-file=f"]
     assert scheduler.load(flags, {})[0].node_lock_timeout_s == 300
@@ -65,7 +75,6 @@ def test_expiry_by_flag_and_by_environment() -> None:
         (["--device-config-file=f", "--gpu-scheduler-policy=spred"], ["'spred'", "did you mean spread"]),
         (["--device-config-file=f", "--node-scheduler-policy=pack"], ["'pack'", "binpack or spread"]),
         (["--device-config-file=f", "--node-label-selector=gpu"], ["'gpu'", "key=value"]),
-        (["--device-config-file=f", "--leader-elect=true"], ["--leader-elect"]),
         (["--device-config-file=f", "--bogus"], ["'--bogus'"]),
     ],
 )

@@ -58,9 +58,11 @@ class Open:
     def __init__(self) -> None:
         self.event = asyncio.Event()
         self.event.set()
+        self.refusal = ""
 
-    async def wait_open(self) -> None:
+    async def wait_open(self) -> str:
         await self.event.wait()
+        return self.refusal
 
 
 class Events:
@@ -192,6 +194,16 @@ async def test_full_nodes_are_simulated_without_a_trace() -> None:
     assert [item["metadata"]["name"] for item in every["Nodes"]["items"]] == ["m1", "m2"]
     assert site.events.told == []
     assert list(site.world.ledger.claims()) == []
+
+
+async def test_a_replica_that_does_not_lead_says_so_and_touches_nothing() -> None:
+    site = Site()
+    site.gate.refusal = "this scheduler does not lead"
+    answer = await site.filter({"Pod": pod(gpu=1), "NodeNames": ["n1"]})
+    assert (answer["Error"], answer["NodeNames"]) == ("this scheduler does not lead", None)
+    args = {"PodName": "p", "PodNamespace": "default", "PodUID": "u1", "Node": "n1"}
+    assert json.loads((await site.post("/bind", args)).body) == {"Error": "this scheduler does not lead"}
+    assert (site.binds.bound, site.events.told, list(site.world.ledger.claims())) == ([], [], [])
 
 
 async def test_filter_waits_for_the_gate() -> None:
