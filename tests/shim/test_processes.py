@@ -119,6 +119,7 @@ REPLAYS = (
     "nccl_buffers",
     "graph_capture",
     "captured_temporaries",
+    "graph_without_trim",
     "pinned_offload",
     "caching_allocator",
 )

@@ -127,6 +127,25 @@ static void graph_capture(void) {
     EXPECT(used() == 0);
 }
 
+/* The driver keeps what a graph had until it is trimmed: gone graphs must not let a program hold more than its share.
+ */
+static void graph_without_trim(void) {
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec exec = NULL;
+    CUdeviceptr plain;
+    begin();
+    CHECK(cuStreamCreate(&stream, 0));
+    CHECK(captured(stream, 60 * MIB, &graph, &exec));
+    CHECK(cuGraphExecDestroy(exec));
+    CHECK(cuGraphDestroy(graph));
+    CHECK(cuMemAlloc_v2(&plain, 90 * MIB));
+    EXPECT(fakeCardUsedByMe(0) <= SHARE);
+    CHECK(cuMemFree_v2(plain));
+    CHECK(cuDeviceGraphMemTrim(0));
+    EXPECT(used() == 0);
+}
+
 /* Many temporaries in one capture: each is freed before the next, so the graph needs room for one. */
 static void captured_temporaries(void) {
     CUstream stream;
@@ -190,6 +209,7 @@ static const struct scenario scenarios[] = {
     {"nccl_buffers", nccl_buffers},
     {"graph_capture", graph_capture},
     {"captured_temporaries", captured_temporaries},
+    {"graph_without_trim", graph_without_trim},
     {"pinned_offload", pinned_offload},
     {"caching_allocator", caching_allocator},
 };
