@@ -32,6 +32,21 @@ static bool free_bytes(uint64_t *bytes) {
     return known;
 }
 
+/* What a cubin takes on the card: its loaded sections, also those that have no bytes in the file (zeroed variables). */
+static uint64_t cubin_bytes(const char *image) {
+    Elf64_Ehdr header;
+    memcpy(&header, image, sizeof header);
+    uint64_t bytes = header.e_shoff + (uint64_t)header.e_shentsize * header.e_shnum;
+    for (unsigned int i = 0; header.e_shentsize == sizeof(Elf64_Shdr) && i < header.e_shnum; i++) {
+        Elf64_Shdr section;
+        memcpy(&section, image + header.e_shoff + i * sizeof section, sizeof section);
+        if ((section.sh_flags & SHF_ALLOC) != 0 && section.sh_type == SHT_NOBITS) {
+            bytes += section.sh_size;
+        }
+    }
+    return bytes;
+}
+
 static uint64_t image_bytes(const void *image) {
     uint32_t magic;
     memcpy(&magic, image, sizeof magic);
@@ -42,12 +57,10 @@ static uint64_t image_bytes(const void *image) {
     if (magic == FATBIN_MAGIC) {
         uint64_t size;
         memcpy(&size, (const char *)image + 8, sizeof size);
-        return size;
+        return size + UNKNOWN_IMAGE; /* its parts may be compressed, and have zeroed variables */
     }
     if (memcmp(&magic, ELFMAG, SELFMAG) == 0) {
-        Elf64_Ehdr header;
-        memcpy(&header, image, sizeof header);
-        return header.e_shoff + (uint64_t)header.e_shentsize * header.e_shnum;
+        return cubin_bytes(image);
     }
     return UNKNOWN_IMAGE;
 }
@@ -59,7 +72,7 @@ static uint64_t file_bytes(const char *path) {
         vgpu_file_size(fd, &bytes);
         close(fd);
     }
-    return bytes > 0 ? (uint64_t)bytes : UNKNOWN_IMAGE;
+    return (bytes > 0 ? (uint64_t)bytes : 0) + UNKNOWN_IMAGE;
 }
 
 static void begin(load_t *load, uint64_t image) {
