@@ -32,12 +32,13 @@ from hami.kube.reflector import EventType, Reflector
 from hami.kube.role_label import RoleLabel
 from hami.kube.writer import KubeWriter
 from hami.obs import logs, metrics
+from hami.placement.announce import AnnouncingFilters
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.world import World
 from hami.vendors.nvidia.device import Nvidia
 from hami.web import app, asgi, card_metrics
-from hami.web.extender import Extender
+from hami.web.extender import Extender, Filters
 from hami.web.server import Listener, serving
 from hami.web.webhook import Webhook
 
@@ -127,7 +128,10 @@ class Scheduler:
             ),
             quota=quotas.advise,
         )
-        extender = Extender(Engine(self.world), binder, self, recorder)
+        filters: Filters = Engine(self.world)
+        if settings.patch_in_filter:
+            filters = AnnouncingFilters(filters, self.world, writer)
+        extender = Extender(filters, binder, self, recorder)
         return app.build(extender, Webhook(review), self.missing)
 
     def _follow_leadership(self, client: ApiClient) -> list[Coroutine[Any, Any, None]]:

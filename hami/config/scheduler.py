@@ -36,6 +36,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     force_overwrite_default_scheduler: bool
     allow_disable_control: bool
     warn_only: bool
+    patch_in_filter: bool
     leader_elect: bool
     lease_name: str
     lease_namespace: str
@@ -99,6 +100,13 @@ FLAGS: Final = (
         "force-overwrite-default-scheduler",
         "take over pods that name default-scheduler",
         True,
+        flags.boolean,
+        switch=True,
+    ),
+    Flag(
+        "patch-in-filter",
+        "write allocations in filter, as upstream does, for others who read them; needs the right to patch pods",
+        False,
         flags.boolean,
         switch=True,
     ),
@@ -200,6 +208,7 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Scheduler
         force_overwrite_default_scheduler=values["force_overwrite_default_scheduler"],
         allow_disable_control=values["allow_disable_control"],
         warn_only=values["admission_warn_only"],
+        patch_in_filter=values["patch_in_filter"],
         leader_elect=values["leader_elect"],
         lease_name=values["leader_elect_resource_name"] or "kube-scheduler",
         lease_namespace=values["leader_elect_resource_namespace"] or "kube-system",

@@ -11,13 +11,12 @@ import asyncio
 import msgspec
 
 from hami.core import keys, narrative
-from hami.core.allocation import encode_allocation
-from hami.core.codec import encode_mig_allocations
 from hami.core.device_type import Refusal
 from hami.core.errors import ApiError, NotFoundError, TransportError
 from hami.core.fit import Fit, evaluate
 from hami.core.model import PodRequest
 from hami.core.objects import ObjectMeta, Pod
+from hami.placement.announce import decision_annotations
 from hami.placement.bind_error import BindError
 from hami.placement.binding import BindingWriter
 from hami.placement.claims import Claim, ClaimState
@@ -237,16 +236,11 @@ class Binder:
         return request
 
     def _annotations(self, claim: Claim) -> dict[str, str]:
-        now = str(int(self._clock.unix_s()))
-        assert claim.fit is not None
-        mig = {keys.MIG_ALLOCATIONS: encode_mig_allocations(claim.fit.mig)} if claim.fit.mig else {}
+        now_unix_s = self._clock.unix_s()
         return {
-            keys.VGPU_NODE: claim.node,
-            keys.VGPU_TIME: now,
-            **encode_allocation(claim.fit.allocation, self._world.registry),
-            **mig,
+            **decision_annotations(claim, self._world.registry, now_unix_s),
             keys.BIND_PHASE: keys.PHASE_ALLOCATING,
-            keys.BIND_TIME: now,
+            keys.BIND_TIME: str(int(now_unix_s)),
         }
 
     def _tell(self, call: BindCall, *, warning: bool, reason: str, message: str) -> None:

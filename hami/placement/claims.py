@@ -62,6 +62,8 @@ class Claim(msgspec.Struct, gc=False):
     """The PodScheduled=False condition that the pod had when it was filtered."""
     pinned: bool = False
     """A binding has begun to write: only its outcome ends the claim."""
+    announced: bool = False
+    """Written to the unbound pod's annotations, or about to be (`--patch-in-filter`)."""
     seen: bool = False
     """The watch has shown this pod."""
 

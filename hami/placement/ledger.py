@@ -17,6 +17,7 @@ from hami.core.device_type import Registry
 from hami.core.fit import Fit
 from hami.core.model import NO_USE, MigPlacement, Use
 from hami.core.objects import Pod
+from hami.core.versions import is_older
 from hami.placement.claims import (
     BACKSTOP_S,
     Claim,
@@ -32,7 +33,6 @@ from hami.placement.claims import (
     words_of,
 )
 from hami.placement.namespace_use import NamespaceUse
-from hami.placement.versions import is_older
 
 _NOTHING: Final[Mapping[str, Use]] = {}
 
@@ -187,9 +187,7 @@ class Ledger:
         claim = self._claims.get(uid)
         if claim is None or claim.state is ClaimState.BOUND or claim.pinned:
             return
-        if claim.state is ClaimState.ANNOTATED:
-            self._ended[uid] = claim.since_unix_s
-        self.release(uid)
+        self._end(claim)
 
     def mark_bound(self, uid: str) -> None:
         """Our Binding succeeded; the watch will show the same shortly."""
@@ -237,6 +235,12 @@ class Ledger:
             self.end_reservation(uid)
 
     # Inside
+
+    def _end(self, claim: Claim) -> None:
+        """Ends an unbound claim; what the pod's annotations say of it counts no more."""
+        if claim.state is ClaimState.ANNOTATED or claim.announced:
+            self._ended[claim.uid] = claim.since_unix_s
+        self.release(claim.uid)
 
     def _put(self, claim: Claim) -> None:
         self.release(claim.uid)
@@ -301,7 +305,7 @@ class Ledger:
         if claim.pinned:
             return
         if newer_unscheduled(pod, claim.unscheduled, claim.since_unix_s):
-            self.release(claim.uid)
+            self._end(claim)
         elif allocated_texts(pod, self._registry) and annotated_at(pod, 0.0) > claim.since_unix_s + 1.0:
             self.release(claim.uid)
             self._apply_annotated(pod, None, now_s, now_unix_s)

@@ -34,9 +34,16 @@ class ClusterWriter(Protocol):
         """Merge patch; None removes a key. An empty `resource_version` means no precondition."""
 
     async def patch_pod_annotations(
-        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str, resource_version: str = ""
+        self,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        uid: str,
+        resource_version: str = "",
+        labels: Mapping[str, str | None] | None = None,
     ) -> Pod:
-        """Merge patch with preconditions."""
+        """Merge patch with preconditions; labels in the same write. Another pod of that name is a ConflictError."""
 
     async def bind(
         self, namespace: str, name: str, *, uid: str, resource_version: str, node: str, annotations: Mapping[str, str]

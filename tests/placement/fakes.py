@@ -256,10 +256,20 @@ class FakeApi:
         return node
 
     async def patch_pod_annotations(
-        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str, resource_version: str = ""
+        self,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        uid: str,
+        resource_version: str = "",
+        labels: Mapping[str, str | None] | None = None,
     ) -> Pod:
         await self._enter("patch_pod", name)
         pod = self._pod_with(namespace, name, uid, resource_version)
+        if labels:
+            kept = {key: value for key, value in (pod.labels | dict(labels)).items() if value is not None}
+            pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=kept))
         pod = self._merge_pod(pod, annotations)
         self._leave("patch_pod")
         return pod
