@@ -12,7 +12,7 @@ import msgspec
 
 from hami.core.model import Device, DeviceRequest, DeviceShare, MigPlacement, NodeState, Policies, Selectors, Use
 from hami.core.objects import Container
-from hami.core.reasons import Rejection
+from hami.core.reasons import Reason, Rejection
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -64,6 +64,35 @@ class QuotaNames(msgspec.Struct, frozen=True):
 
 ShareCheck = Callable[[Sequence[DeviceShare]], bool]
 """Whether the namespace's quota has room for these shares of the container at hand (spec/scheduler 4.6, check 8)."""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check of one card or of a node's cards together: what is needed and what there is, in words."""
+
+    reason: Reason
+    passed: bool
+    required: str
+    available: str
+
+
+class CardReport(msgspec.Struct, frozen=True):
+    """One card and all its checks in the evaluator's order."""
+
+    device: Device
+    use: Use
+    """What is taken already, earlier containers of the pod included."""
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+
+class CardReports(msgspec.Struct, frozen=True):
+    """The cards of one vendor on one node for one request, in registration order, and what they must do together."""
+
+    cards: tuple[CardReport, ...]
+    together: tuple[Check, ...] = ()
 
 
 class DeviceType(Protocol):
@@ -129,6 +158,16 @@ class DeviceType(Protocol):
         quota: ShareCheck | None = None,
     ) -> CardPick | Rejection:
         """Chooses cards on one node for one request (spec/scheduler 4.5, 4.6); `state.uses` has earlier containers."""
+
+    def explain(
+        self,
+        state: NodeState,
+        request: DeviceRequest,
+        selectors: Selectors,
+        policies: Policies,
+        quota: ShareCheck | None = None,
+    ) -> CardReports:
+        """What `pick` looks at, for every card and without stopping early. For people, never on the hot path."""
 
     def use_of(self, share: DeviceShare) -> Use:
         """What one share takes from its card."""

@@ -8,6 +8,7 @@ what fits here never exceeds a card.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,7 @@ from hami.core.model import (
     Charge,
     ContainerKind,
     ContainerShares,
+    DeviceRequest,
     DeviceShare,
     NodeState,
     PodRequest,
@@ -30,7 +32,8 @@ from hami.core.reasons import Reason, Rejection, rejection
 QuotaRoom = Callable[[str, Use], bool]
 """Whether the namespace may hold this effective use of this vendor (word) by the pod at hand."""
 
-_ORDER = (ContainerKind.SIDECAR, ContainerKind.INIT, ContainerKind.APP)
+ORDER: Final = (ContainerKind.SIDECAR, ContainerKind.INIT, ContainerKind.APP)
+"""In which order containers get their cards."""
 
 
 class Fit(msgspec.Struct, frozen=True):
@@ -45,8 +48,8 @@ def evaluate(
     state: NodeState, request: PodRequest, registry: Registry, quota: QuotaRoom | None = None
 ) -> Fit | Rejection:
     """Places every container of `request` on the node as it is in `state`; changes nothing."""
-    placing = _Placing(request, {vendor.word: vendor for vendor in registry}, quota)
-    for kind in _ORDER:
+    placing = Placing(request, {vendor.word: vendor for vendor in registry}, quota)
+    for kind in ORDER:
         before = state
         for index, container in enumerate(request.containers):
             if container.kind is not kind or not container.devices:
@@ -58,8 +61,8 @@ def evaluate(
     return placing.conflict(state) or placing.fit(registry)
 
 
-class _Placing:
-    """Shares and slices of the containers placed so far, by container index."""
+class Placing:
+    """Shares and slices of the containers placed so far, by container index. `core.explain` uses it, too."""
 
     def __init__(self, request: PodRequest, vendors: dict[str, DeviceType], quota: QuotaRoom | None) -> None:
         self._request = request
@@ -71,17 +74,28 @@ class _Placing:
     def place(self, state: NodeState, index: int) -> NodeState | Rejection:
         """The state with the container's shares in it."""
         for request in self._request.containers[index].devices:
-            vendor = self._vendors.get(request.vendor)
-            if vendor is None:
-                return Rejection("Device type not found")
-            selectors = self._request.selectors_of(request.vendor)
-            check = self._quota_check(vendor, index)
-            picked = vendor.pick(state, request, selectors, self._request.policies, check)
-            if isinstance(picked, Rejection):
-                return picked
-            self._record(vendor.word, index, picked)
-            state = _charged(state, picked, vendor)
+            after = self.place_request(state, index, request)
+            if isinstance(after, Rejection):
+                return after
+            state = after
         return state
+
+    def place_request(self, state: NodeState, index: int, request: DeviceRequest) -> NodeState | Rejection:
+        """The state with the shares of one request of the container in it."""
+        vendor = self._vendors.get(request.vendor)
+        if vendor is None:
+            return Rejection("Device type not found")
+        selectors = self._request.selectors_of(request.vendor)
+        check = self.quota_check(vendor, index)
+        picked = vendor.pick(state, request, selectors, self._request.policies, check)
+        if isinstance(picked, Rejection):
+            return picked
+        self._record(vendor.word, index, picked)
+        return _charged(state, picked, vendor)
+
+    def shares(self, word: str, index: int) -> ContainerShares:
+        """What the container got of a vendor so far."""
+        return self._shares[word][index]
 
     def fit(self, registry: Registry) -> Fit:
         allocation: Allocation = {word: tuple(containers) for word, containers in self._shares.items()}
@@ -112,7 +126,8 @@ class _Placing:
             if mig_slice is not None:
                 self._slices.append((index, position, containers[index][position], mig_slice))
 
-    def _quota_check(self, vendor: DeviceType, index: int) -> ShareCheck | None:
+    def quota_check(self, vendor: DeviceType, index: int) -> ShareCheck | None:
+        """Whether shares of this container, beside what is placed already, stay within the quota."""
         room = self._quota
         if room is None:
             return None

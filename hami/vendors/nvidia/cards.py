@@ -21,7 +21,7 @@ from hami.vendors.nvidia.names import MODE_MIG, WORD
 from hami.vendors.nvidia.order import tried_order
 from hami.vendors.nvidia.topology import best_linked, loneliest
 
-_FULL_CORES: Final = 100
+FULL_CORES: Final = 100
 
 
 class _Taken(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ def pick_cards(
 ) -> CardPick | Rejection:
     """Cards for `request` in the order taken, or why the node has none."""
     positions = [position for position, device in enumerate(state.devices) if device.vendor == WORD]
-    if request.count > len(positions) and not _slices_possible(state, positions, selectors):
+    if request.count > len(positions) and not slices_possible(state, positions, selectors):
         return Rejection(Reason.NODE_INSUFFICIENT_DEVICE, ((Reason.NODE_INSUFFICIENT_DEVICE, 0),), len(positions))
     walk = _Walk(state, request, selectors, policies, quota)
     taken = walk.choose(tried_order(state, positions, request, policies, numa_bind=selectors.numa_bind))
@@ -48,7 +48,7 @@ def pick_cards(
     return CardPick(cards, slices if any(slices) else ())
 
 
-def _slices_possible(state: NodeState, positions: Iterable[int], selectors: Selectors) -> bool:
+def slices_possible(state: NodeState, positions: Iterable[int], selectors: Selectors) -> bool:
     """Whether one card may serve several times: a MIG card, and the pod's mode annotation does not exclude MIG."""
     mig_allowed = not selectors.modes or MODE_MIG in selectors.modes
     return mig_allowed and any(state.devices[position].mode == MODE_MIG for position in positions)
@@ -68,6 +68,7 @@ class _Walk:
         self.counts: Counter[Reason] = Counter()
         self._state = state
         self._request = request
+        self._cores = cores_of(request)
         self._selectors = selectors
         self._quota = quota
         self._mutex = MUTEX in policies.device
@@ -129,8 +130,7 @@ class _Walk:
 
     def _unusable(self, device: Device, use: Use) -> Reason | None:
         """Checks 1 to 3: what does not depend on how much is asked."""
-        unknown_slices = device.mode == MODE_MIG and use.slots > len(self._state.mig_taken.get(device.id, ()))
-        if not device.healthy or unknown_slices:
+        if not device.healthy or unknown_slices(self._state, device, use):
             return Reason.CARD_NOT_HEALTH
         if device.id in self._state.cordoned:
             return Reason.CARD_CORDONED
@@ -156,8 +156,7 @@ class _Walk:
         self, position: int, device: Device, use: Use, placed: tuple[MigPlacement, ...], taken: list[_Taken]
     ) -> _Taken | Reason:
         """Checks 5 to 13. The quota is asked about what will be charged: a slice's own memory and cores."""
-        cores = min(self._request.core_percent, _FULL_CORES)
-        memory_mib = self._request.memory_mib or device.memory_mib * self._request.memory_percent // 100
+        memory_mib, cores = memory_of(device, self._request), self._cores
         share, mig_slice = DeviceShare(device.id, WORD, memory_mib, cores), None
         if device.mode == MODE_MIG:
             found = choose_slice(device, memory_mib, placed, percent=not self._request.memory_mib)
@@ -181,17 +180,32 @@ class _Walk:
         return Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT if self._mutex and use.slots > 0 else None
 
 
+def unknown_slices(state: NodeState, device: Device, use: Use) -> bool:
+    """Whether a MIG card serves pods whose slices nobody wrote down, so that no place on it is known to be free."""
+    return device.mode == MODE_MIG and use.slots > len(state.mig_taken.get(device.id, ()))
+
+
 def refused_amount(device: Device, use: Use, memory_mib: int, core_percent: int) -> Reason | None:
     """Checks 9 to 12: memory, cores, and exclusive use in both directions."""
     if device.memory_mib - use.memory_mib < memory_mib:
         return Reason.CARD_INSUFFICIENT_MEMORY
     if device.core_percent - use.core_percent < core_percent:
         return Reason.CARD_INSUFFICIENT_CORE
-    if device.core_percent == _FULL_CORES and core_percent == _FULL_CORES and use.slots > 0:
+    if device.core_percent == FULL_CORES and core_percent == FULL_CORES and use.slots > 0:
         return Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT
     if device.core_percent != 0 and use.core_percent == device.core_percent and core_percent == 0:
         return Reason.CARD_COMPUTE_UNITS_EXHAUSTED
     return None
+
+
+def memory_of(device: Device, request: DeviceRequest) -> int:
+    """MiB that the request means on this card."""
+    return request.memory_mib or device.memory_mib * request.memory_percent // 100
+
+
+def cores_of(request: DeviceRequest) -> int:
+    """Percent of a card's cores that the request means; what was annotated before there was a bound may be more."""
+    return min(request.core_percent, FULL_CORES)
 
 
 def type_matches(device: Device, selectors: Selectors) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hami.core.codec import decode_pair_scores, decode_register, parse_bool
-from hami.core.device_type import CardPick, ContainerChange, QuotaNames, Refusal, ShareCheck
+from hami.core.device_type import CardPick, CardReports, ContainerChange, QuotaNames, Refusal, ShareCheck
 from hami.core.model import Device, DeviceRequest, DeviceShare, NodeState, Policies, Selectors, Use
 from hami.core.objects import Container
 from hami.core.reasons import Rejection
@@ -13,6 +13,7 @@ from hami.core.request import split_words
 from hami.vendors.nvidia import admission, names
 from hami.vendors.nvidia.cards import pick_cards
 from hami.vendors.nvidia.config import NvidiaConfig
+from hami.vendors.nvidia.explain import explain_cards
 from hami.vendors.nvidia.requests import read_request
 
 
@@ -96,6 +97,17 @@ class Nvidia:
     ) -> CardPick | Rejection:
         """See `hami.vendors.nvidia.cards.pick_cards`."""
         return pick_cards(state, request, selectors, policies, quota)
+
+    def explain(
+        self,
+        state: NodeState,
+        request: DeviceRequest,
+        selectors: Selectors,
+        policies: Policies,
+        quota: ShareCheck | None = None,
+    ) -> CardReports:
+        """See `hami.vendors.nvidia.explain.explain_cards`."""
+        return explain_cards(state, request, selectors, policies, quota)
 
     def use_of(self, share: DeviceShare) -> Use:
         """One slot, and the memory and cores of the share."""
