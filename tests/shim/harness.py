@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ SHIM_SOURCES = HERE.parents[1] / "hami" / "shim"
 CUDA_VERSIONS = {"11.8": 11080, "12.4": 12040, "12.9": 12090, "13.5": 13050}
 VERSIONED = ("12.9", "13.5")  # these give their symbols an ELF version, so that dlvsym finds them
 MIB = 1024 * 1024
+KEEP_BUILDS_S = 3 * 24 * 3600
 SOAK = os.environ.get("HAMI_SOAK", "0") not in ("", "0")  # `make soak`: ten times the rounds
 _CFLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden")
 _SHARED_PARTS = ("config.c", "book.c", "fault.c")  # in both stand-in libraries
@@ -72,6 +74,14 @@ def _call(command: Sequence[str], cwd: Path | None = None) -> None:
         raise BuildError(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
 
 
+def _forget_old(root: Path, name: str) -> None:
+    """Builds of other contents that nobody made for three days go when a new one is made."""
+    kind = name.rsplit("-", 1)[0]
+    for other in root.glob(f"{kind}-*"):
+        if other.is_dir() and time.time() - other.stat().st_mtime > KEEP_BUILDS_S:
+            shutil.rmtree(other, ignore_errors=True)
+
+
 @contextmanager
 def _built_once(name: str) -> Iterator[tuple[Path, bool]]:
     """The folder for a content, and whether it still has to be filled; workers of one machine wait for each other."""
@@ -82,6 +92,7 @@ def _built_once(name: str) -> Iterator[tuple[Path, bool]]:
         if (target / "done").exists():
             yield target, False
             return
+        _forget_old(root, name)
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
         yield target, True
