@@ -10,7 +10,7 @@ import pytest
 from hami.core import keys
 from hami.core.errors import ApiError, ConflictError, HamiError, NotFoundError, TransportError
 from hami.core.model import Use
-from hami.core.objects import Pod
+from hami.core.objects import ObjectMeta, Pod, Quantity, ResourceQuota, ResourceQuotaSpec
 from hami.core.token import parse_token
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.claims import ClaimState
@@ -617,3 +617,21 @@ async def test_two_schedulers_never_share_a_card() -> None:
     texts = [pod.annotations.get(NVIDIA.allocated_key, "") for pod in first.api.pods.values()]
     cards = [text.split(",")[0] for text in texts if text]
     assert sorted(cards) == ["GPU-0", "GPU-1"]
+
+
+async def test_quota_that_shrank_refuses_the_bind(setup: Setup) -> None:
+    """Bind's re-fit asks the quota as well; the pod's own reservation does not count against it."""
+    setup.reserve(make_pod("p", container(memory_mib=1000)))
+    setup.world.quotas.apply(memory_quota("1000"))
+    assert await setup.bind() == ""
+    setup.reserve(make_pod("q", container(memory_mib=500), namespace="team"))
+    setup.world.quotas.apply(memory_quota("100", "team"))
+    assert (
+        await setup.binder.bind("team", "q", "uid-q", "n1") == "node n1 does not fit any more: 2/2 ResourceQuotaNotFit"
+    )
+    assert setup.api.pod("q", "team").spec.node_name == ""
+
+
+def memory_quota(limit: str, namespace: str = "default") -> ResourceQuota:
+    hard: dict[str, Quantity] = {"limits.nvidia.com/gpumem": limit}
+    return ResourceQuota(metadata=ObjectMeta(name="q", namespace=namespace), spec=ResourceQuotaSpec(hard=hard))
