@@ -37,9 +37,9 @@ static struct holder *mine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static uint64_t start_time_of(int pid) {
-    char path[64];
+    char path[300];
     char text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    snprintf(path, sizeof path, "%s/%d/stat", fake_config()->proc_path, pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return 0;
@@ -58,6 +58,14 @@ static uint64_t start_time_of(int pid) {
         return 0;
     }
     return state == 'Z' || state == 'X' ? 0 : start;
+}
+
+/* This process's number on the machine, also inside a pid namespace. */
+static int my_pid(void) {
+    char path[300];
+    char text[16] = "";
+    snprintf(path, sizeof path, "%s/self", fake_config()->proc_path);
+    return readlink(path, text, sizeof text - 1) > 0 ? atoi(text) : getpid();
 }
 
 static void sum_again(void) {
@@ -138,8 +146,9 @@ static struct holder *my_row(void) {
     if (mine != NULL) {
         return mine;
     }
+    int pid = my_pid();
     for (int i = 0; i < book->holders_used; i++) {
-        if (book->holders[i].pid == getpid()) {
+        if (book->holders[i].pid == pid) {
             book->holders[i].pid = 0;
             sum_again();
         }
@@ -149,8 +158,8 @@ static struct holder *my_row(void) {
             struct holder *holder = &book->holders[i];
             if (holder->pid == 0) {
                 memset(holder->bytes, 0, sizeof holder->bytes);
-                holder->start_time = start_time_of(getpid());
-                holder->pid = getpid();
+                holder->start_time = start_time_of(pid);
+                holder->pid = pid;
                 book->holders_used = i >= book->holders_used ? i + 1 : book->holders_used;
                 mine = holder;
                 return mine;

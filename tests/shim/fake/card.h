@@ -1,13 +1,15 @@
-/* The stand-in cards: what they are (a text file named by FAKE_GPU_CONFIG) and how much of their memory each
- * process on the machine holds (a file shared by all of them). Both fake libraries are built from this.
+/* The stand-in cards: what they are (a text file named by FAKE_GPU_CONFIG, else /run/fake-gpu/cards.conf where that
+ * exists) and how much of their memory each process on the machine holds (a file shared by all of them). Both fake
+ * libraries are built from this.
  *
  * Configuration file, one statement a line, '#' starts a comment:
  *   driver 550.54.15            driver version that NVML reports
  *   cuda 12040                  CUDA version that NVML reports (libcuda.so.1 has its own, one build a version)
  *   state /path/to/file         where the machine-wide book is kept (default: the configuration's path + ".state")
- *   card uuid=GPU-… name=NVIDIA_A100 memory_mib=40960 pci=00000000:3B:00.0 …
- * Keys of a card: uuid, name ('_' is shown as a space), memory_mib, reserved_mib, context_kib, module_kib, pci, minor,
- * numa, cc (8.0), sm, mig (unsupported, off, on), utilization (percent), memory_query (ok, unsupported), xid (events).
+ *   proc /path/to/proc          the machine's procfs where /proc is a container's own: pids are the machine's, as a
+ * real driver knows them card uuid=GPU-… name=NVIDIA_A100 memory_mib=40960 pci=00000000:3B:00.0 … Keys of a card: uuid,
+ * name ('_' is shown as a space), memory_mib, reserved_mib, context_kib, module_kib, pci, minor, numa, cc (8.0), sm,
+ * mig (unsupported, off, on), utilization (percent), memory_query (ok, unsupported), xid (events).
  */
 #ifndef FAKE_CARD_H
 #define FAKE_CARD_H

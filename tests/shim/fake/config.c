@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define MACHINE_CONFIG "/run/fake-gpu/cards.conf"
 
 static struct fake_config config;
 static int visible[FAKE_MAX_CARDS];
@@ -82,6 +85,8 @@ static void read_line(char *line) {
         return;
     } else if (sscanf(line, "cuda %d", &config.cuda_version) == 1) {
         return;
+    } else if (sscanf(line, "proc %255s", config.proc_path) == 1) {
+        return;
     } else {
         sscanf(line, "state %511s", config.state_path);
     }
@@ -135,7 +140,11 @@ static void choose_visible(void) {
 static void load(void) {
     snprintf(config.driver_version, sizeof config.driver_version, "550.54.15");
     config.cuda_version = 12040;
+    snprintf(config.proc_path, sizeof config.proc_path, "/proc");
     const char *path = getenv("FAKE_GPU_CONFIG");
+    if (path == NULL && access(MACHINE_CONFIG, R_OK) == 0) {
+        path = MACHINE_CONFIG;
+    }
     if (path != NULL) {
         read_file(path);
     } else {

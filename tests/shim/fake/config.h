@@ -9,6 +9,7 @@ struct fake_config {
     int cuda_version;
     char driver_version[32];
     char state_path[512];
+    char proc_path[256];
     struct fake_card cards[FAKE_MAX_CARDS];
 };
 
