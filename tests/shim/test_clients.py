@@ -86,7 +86,7 @@ print(runtime.cudaGetDeviceCount(ctypes.byref(count)), runtime.cudaMalloc(ctypes
 
 @pytest.mark.parametrize("cuda", ["11.8", "12.4", "12.9", "13.5"])
 def test_runtimes_resolve_all_their_names(container: ContainerFactory, cuda: str) -> None:
-    """libcudart asks for its 380 to 480 names and stops at the private tables, with the code it has without the shim."""
+    """libcudart asks for its 380 to 480 names, then stops at the private tables with the code it has without us."""
     found = subprocess.run([PYTHON, "-c", FIND_RUNTIMES], capture_output=True, text=True, check=True).stdout.split()
     if not found:
         pytest.skip(f"{PYTHON} has no nvidia-cuda-runtime; HAMI_SHIM_CLIENTS can name one that has")
