@@ -35,6 +35,7 @@ from hami.obs import logs, metrics
 from hami.placement.announce import AnnouncingFilters
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
+from hami.placement.pod_labels import PodLabels
 from hami.placement.world import World
 from hami.vendors.nvidia.device import Nvidia
 from hami.web import app, asgi, card_metrics
@@ -80,9 +81,11 @@ class Scheduler:
         if settings.cert_file and settings.key_file:
             tls = ReloadingContext(settings.cert_file, settings.key_file)
         recorder = EventRecorder(client, settings.scheduler_name)
-        nodes, pods = self._reflectors(client)
+        writer = KubeWriter(client)
+        labels = PodLabels(writer, lambda: self._leadership is None or self._leadership.leads)
+        nodes, pods = self._reflectors(client, labels)
         quotas = QuotaWatch(client, self.world)
-        main_app = self._application(KubeWriter(client), recorder, quotas)
+        main_app = self._application(writer, recorder, quotas)
         context = tls.context if tls else None
         self.listeners = [Listener(address, main_app, context) for address in settings.listen]
         if settings.metrics_listen:
@@ -90,7 +93,7 @@ class Scheduler:
             self.listeners.append(Listener(settings.metrics_listen, metrics_app, None))
         for listener in self.listeners:
             log.info("listening", url=listener.url, version=__version__, pid=os.getpid())
-        jobs = [recorder.run(), nodes.run(), pods.run(), quotas.run(), self.world.sweep()]
+        jobs = [recorder.run(), nodes.run(), pods.run(), quotas.run(), labels.run(), self.world.sweep()]
         jobs.append(self._wait_synced(nodes, pods, quotas))
         jobs += self._follow_leadership(client)
         if tls and settings.cert_file and settings.key_file:
@@ -164,10 +167,19 @@ class Scheduler:
         if self._role_label is not None:
             self._role_label.set(leads)
 
-    def _reflectors(self, client: ApiClient) -> tuple[Reflector[Node], Reflector[Pod]]:
+    def _reflectors(self, client: ApiClient, labels: PodLabels) -> tuple[Reflector[Node], Reflector[Pod]]:
         world = self.world
+
+        def on_pod(kind: EventType, pod: Pod) -> None:
+            if kind is EventType.DELETED:
+                world.on_pod_deleted(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+                labels.on_pod_deleted(pod.metadata.uid)
+            else:
+                world.on_pod(pod)
+                labels.on_pod(pod)
+
         nodes = Reflector(client, paths.NODES, node_decoder, world.nodes_replaced, self._on_node)
-        pods = Reflector(client, paths.PODS, pod_decoder, world.pods_replaced, self._on_pod)
+        pods = Reflector(client, paths.PODS, pod_decoder, world.pods_replaced, on_pod)
         return nodes, pods
 
     def _on_node(self, kind: EventType, node: Node) -> None:
@@ -175,12 +187,6 @@ class Scheduler:
             self.world.on_node_deleted(node.name)
         else:
             self.world.on_node(node)
-
-    def _on_pod(self, kind: EventType, pod: Pod) -> None:
-        if kind is EventType.DELETED:
-            self.world.on_pod_deleted(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
-        else:
-            self.world.on_pod(pod)
 
     async def _wait_synced(self, nodes: Reflector[Node], pods: Reflector[Pod], quotas: QuotaWatch) -> None:
         await nodes.ready.wait()
