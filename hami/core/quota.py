@@ -23,12 +23,16 @@ _FULL_CORES: Final = 100
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """The smallest limit of one resource: `value` in `unit` (MiB or %), and the ResourceQuota that sets it."""
+    """The smallest limit of one resource: `value` in `unit` (MiB or %), and the ResourceQuota that sets it.
+
+    `factor`: how many of `unit` one of the object's own units is.
+    """
 
     quota: str
     resource: str
     value: int
     unit: str
+    factor: int = 1
 
 
 class VendorLimits(msgspec.Struct, frozen=True):
@@ -147,7 +151,7 @@ def _asked(asked: DeviceRequest, *, slices_possible: bool) -> Use:
 def _smallest(quotas: Iterable[ResourceQuota], resource: str, unit: str, factor: int) -> Limit | None:
     key = LIMITS_PREFIX + resource
     limits = [
-        Limit(quota.metadata.name, resource, _value(quota.hard[key]) * factor, unit)
+        Limit(quota.metadata.name, resource, _value(quota.hard[key]) * factor, unit, factor)
         for quota in quotas
         if resource and key in quota.hard
     ]

@@ -51,11 +51,12 @@ class NamespaceUse:
 
 def by_word(claim: Claim) -> dict[str, Use]:
     """What a claim holds of each vendor."""
-    return _summed((word, use) for word, (_, use) in zip(claim.words, claim.charges, strict=True))
+    return summed(claim.words, claim.charges)
 
 
-def _summed(uses: Iterable[tuple[str, Use]]) -> dict[str, Use]:
+def summed(words: Iterable[str], charges: Iterable[tuple[str, Use]]) -> dict[str, Use]:
+    """Sums of `charges` (card id, use) by the vendor word of each."""
     total: dict[str, Use] = {}
-    for word, use in uses:
+    for word, (_, use) in zip(words, charges, strict=True):
         total[word] = total[word].plus(use) if word in total else use
     return total

@@ -6,16 +6,27 @@ reserves. A change of an object replaces its limits in one step, so that no mome
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
 
 from hami.core import quota
 from hami.core.device_type import Refusal, Registry
 from hami.core.fit import evaluate
 from hami.core.model import NodeState, PodRequest, Use
 from hami.core.objects import ResourceQuota
-from hami.core.quota import Excess, NamespaceLimits, Room
+from hami.core.quota import Excess, Limit, NamespaceLimits, Room
 from hami.placement.claims import Claim
 from hami.placement.namespace_use import NamespaceUse
+
+
+class Raise(msgspec.Struct, frozen=True):
+    """A larger number for one key of one ResourceQuota object, in the resource's own unit."""
+
+    quota: str
+    key: str
+    old: int
+    new: int
 
 
 class Quotas:
@@ -85,6 +96,25 @@ class Quotas:
         known = quota.known_use(request, slices_possible=slices_possible)
         excess = next(quota.excesses(namespace, limits, self._used.of(namespace), known), None)
         return None if excess is None else Refusal(excess.text)
+
+    def raises(self, namespace: str, taken: Mapping[str, Use]) -> tuple[Raise, ...]:
+        """What would have to be raised so that the namespace may take this much more (by vendor word)."""
+        found = []
+        for excess in quota.excesses(namespace, self._limits.get(namespace, ()), self._used.of(namespace), taken):
+            needed = excess.used + excess.requested
+            for name, limit in self._limits_on(namespace, excess.limit.resource):
+                if limit.value < needed:
+                    key, new = quota.LIMITS_PREFIX + limit.resource, -(-needed // limit.factor)
+                    found.append(Raise(name, key, limit.value // limit.factor, new))
+        return tuple(found)
+
+    def _limits_on(self, namespace: str, resource: str) -> Iterator[tuple[str, Limit]]:
+        """What each object of the namespace allows of the resource."""
+        for name, found in sorted(self._objects.get(namespace, {}).items()):
+            for vendor in quota.effective_limits([found], self._registry):
+                for limit in (vendor.memory, vendor.cores):
+                    if limit is not None and limit.resource == resource:
+                        yield name, limit
 
     def excess(self, namespace: str, request: PodRequest, state: NodeState) -> Excess | None:
         """The limit that keeps the pod off a node, with the numbers of the first card that was too much."""

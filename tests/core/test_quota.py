@@ -54,7 +54,7 @@ def test_B20_smallest_limit_of_all_objects(quotas: list[ResourceQuota], memory: 
 def test_memory_limit_counts_in_the_resources_unit() -> None:
     registry = (Nvidia(NvidiaConfig(memory_factor=10)),)
     limits = effective_limits([quota(mem="100", cores="50")], registry)[0]
-    assert limits.memory == Limit("q", "nvidia.com/gpumem", 1000, "MiB")
+    assert limits.memory == Limit("q", "nvidia.com/gpumem", 1000, "MiB", 10)
     assert limits.cores == Limit("q", "nvidia.com/gpucores", 50, "%")
 
 
