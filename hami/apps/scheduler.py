@@ -33,6 +33,7 @@ from hami.kube.role_label import RoleLabel
 from hami.kube.writer import KubeWriter
 from hami.obs import logs, metrics
 from hami.placement.announce import AnnouncingFilters
+from hami.placement.auditor import Auditor
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.pod_labels import PodLabels
@@ -94,6 +95,7 @@ class Scheduler:
         for listener in self.listeners:
             log.info("listening", url=listener.url, version=__version__, pid=os.getpid())
         jobs = [recorder.run(), nodes.run(), pods.run(), quotas.run(), labels.run(), self.world.sweep()]
+        jobs.append(self._audit(Auditor(self.world, KubeWriter(client, Lane.DEFAULT), recorder)))
         jobs.append(self._wait_synced(nodes, pods, quotas))
         jobs += self._follow_leadership(client)
         if tls and settings.cert_file and settings.key_file:
@@ -197,6 +199,10 @@ class Scheduler:
         gc.freeze()
         self._synced.set()
         log.info("synced", nodes=nodes.stats.lists, scheduler=self._settings.scheduler_name)
+
+    async def _audit(self, auditor: Auditor) -> None:
+        await self._synced.wait()
+        await auditor.run()
 
     def missing(self) -> str:
         """What readiness waits for; empty when ready."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from hami.core.errors import ConflictError, InvalidError
 from hami.core.objects import Node, Pod, node_decoder, pod_decoder
@@ -35,6 +35,11 @@ class KubeWriter:
         async for page in pages(self._client, paths.PODS, pod_decoder, query, lane=self._lane):
             found.extend(page.objects)
         return found
+
+    async def pod_pages(self) -> AsyncIterator[list[Pod]]:
+        """Every pod of the cluster, a page at a time, from a consistent list."""
+        async for page in pages(self._client, paths.PODS, pod_decoder, lane=self._lane):
+            yield page.objects
 
     async def patch_node_annotations(
         self, name: str, annotations: Mapping[str, str | None], resource_version: str = ""

@@ -24,6 +24,15 @@ admissions: Final = Counter(
     "hami_scheduler_admissions", "Admission answers, by verdict", ["verdict"], registry=registry
 )
 leads: Final = Gauge("hami_scheduler_leads", "1 where this replica answers filter and bind", registry=registry)
+audit_differences: Final = Gauge(
+    "hami_scheduler_audit_differences",
+    "Differences that the newest audit found, by source",
+    ["source"],
+    registry=registry,
+)
+audit_time_seconds: Final = Gauge(
+    "hami_scheduler_audit_time_seconds", "Unix time of the newest audit, by source", ["source"], registry=registry
+)
 relists: Final = Gauge("hami_scheduler_relists", "Full lists since the start, by kind", ["kind"], registry=registry)
 last_event_age_seconds: Final = Gauge(
     "hami_scheduler_last_event_age_seconds", "Age of the newest watch event, by kind", ["kind"], registry=registry

@@ -24,6 +24,12 @@ BACKSTOP_S: Final = 1200.0
 """A reservation ends by fact; only one that no fact ever ends is dropped after this time (design 3)."""
 
 
+PLAIN: Final = "plain"
+"""Stage of a bound pod without init containers: it holds the sum of its segments."""
+SHRUNK: Final = "shrunk"
+"""Stage of a bound pod whose init containers have ended; empty before, and for unbound pods."""
+
+
 class ClaimState(enum.Enum):
     """How firm a claim is."""
 
@@ -50,7 +56,8 @@ class Claim(msgspec.Struct, gc=False):
     """MIG slices: card id and placement."""
     problem: str = ""
     source: tuple[str, ...] = ()
-    """Texts that the charges were read from, to recognise an event that changes nothing."""
+    """Node, stage, MIG reservations and allocated texts that the charges were read from, to recognise an event that
+    changes nothing; empty until the watch has shown them."""
     phase: str = ""
     resource_version: str = ""
     fit: Fit | None = None

@@ -20,6 +20,8 @@ from hami.core.objects import Pod
 from hami.core.versions import is_older
 from hami.placement.claims import (
     BACKSTOP_S,
+    PLAIN,
+    SHRUNK,
     Claim,
     ClaimState,
     Holdings,
@@ -266,7 +268,8 @@ class Ledger:
                 self.release(claim.uid)
             return
         shrunk = allocations.init_done(pod)
-        source = (pod.spec.node_name, "shrunk" if shrunk else "", pod.annotations.get(keys.MIG_ALLOCATIONS, ""), *texts)
+        stage = PLAIN if not pod.spec.init_containers else SHRUNK if shrunk else ""
+        source = (pod.spec.node_name, stage, pod.annotations.get(keys.MIG_ALLOCATIONS, ""), *texts)
         phase = sys.intern(pod.annotations.get(keys.BIND_PHASE, ""))
         if claim is not None and claim.state is ClaimState.BOUND and claim.source == source:
             claim.phase = phase

@@ -1,0 +1,209 @@
+"""Is the ledger what the API objects say? Looked at all the time, told, never repaired in silence (design 4).
+
+Each minute what is in memory is held against the annotation texts that it came from; each hour against a paged list of
+all pods. Differences of the list are looked at twice with a live read, because list and watch may tell different times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from hami.core import keys
+from hami.core.allocation import init_done
+from hami.core.codec import decode_shares, physical_id
+from hami.core.errors import ApiError, DecodeError, NotFoundError, TransportError
+from hami.core.model import NO_USE, Use
+from hami.core.objects import Pod
+from hami.obs import metrics
+from hami.placement.claims import PLAIN, SHRUNK, Claim, ClaimState, allocated_texts, read_holdings
+from hami.placement.ports import EventSink
+from hami.placement.world import Slicer, World
+
+MEMORY_PERIOD_S: Final = 60.0
+LIST_PERIOD_S: Final = 3600.0
+SETTLE_S: Final = 10.0
+"""How long the watch has to catch up before a difference to the list counts."""
+_TEXTS_AT: Final = 3
+"""Where the allocated texts begin in `Claim.source`."""
+
+log = structlog.get_logger("hami.audit")
+
+
+class Difference(msgspec.Struct, frozen=True, order=True):
+    """`subject` is a pod or a card; `problem` says what memory has and what it should have."""
+
+    node: str
+    subject: str
+    problem: str
+
+
+class PodReader(Protocol):
+    """Live reads. Each call raises the ApiError family or TransportError."""
+
+    def pod_pages(self) -> AsyncIterator[list[Pod]]:
+        """Every pod of the cluster, a page at a time, from a consistent list."""
+
+    async def get_pod(self, namespace: str, name: str) -> Pod: ...
+
+
+class Auditor:
+    """Holds the ledger against its sources."""
+
+    def __init__(self, world: World, reader: PodReader, events: EventSink, *, settle_s: float = SETTLE_S) -> None:
+        self._world = world
+        self._reader = reader
+        self._events = events
+        self._settle_s = settle_s
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        loop = asyncio.get_running_loop()
+        list_due_s = loop.time() + LIST_PERIOD_S
+        while True:
+            await asyncio.sleep(MEMORY_PERIOD_S)
+            self._tell("memory", await self.check_memory())
+            if loop.time() >= list_due_s:
+                list_due_s = loop.time() + LIST_PERIOD_S
+                try:
+                    self._tell("list", await self.check_list())
+                except (ApiError, TransportError) as error:
+                    log.warning("audit against the list not done", why=str(error))
+
+    async def check_memory(self) -> list[Difference]:
+        """Sums against claims, and claims against their texts, node by node in slices."""
+        slicer = Slicer(self._world.clock)
+        found: list[Difference] = []
+        for node in self._world.ledger.nodes():
+            found += self._check_node(node)
+            await slicer.give_way()
+        return found
+
+    async def check_list(self) -> list[Difference]:
+        """Claims against all pods as the API server has them. Raises the ApiError family and TransportError."""
+        suspects = await self._suspects()
+        for _ in range(2):
+            if not suspects:
+                break
+            await asyncio.sleep(self._settle_s)
+            suspects = [suspect for suspect in suspects if await self._look_again(*suspect)]
+        return sorted(filter(None, [await self._look_again(*suspect) for suspect in suspects]))
+
+    # Memory
+
+    def _check_node(self, node: str) -> list[Difference]:
+        ledger = self._world.ledger
+        sums: dict[str, Use] = {}
+        found = []
+        for uid in ledger.uids_on(node):
+            claim = ledger.get(uid)
+            if claim is None:
+                found.append(Difference(node, uid, "is booked on the node and has no claim"))
+                continue
+            for card, use in claim.charges:
+                sums[card] = sums.get(card, NO_USE).plus(use)
+            problem = self._text_problem(claim)
+            if problem:
+                found.append(Difference(node, f"pod {claim.key}", problem))
+        booked = dict(ledger.uses(node))
+        found += [
+            Difference(node, f"card {card}", f"booked {booked.get(card, NO_USE)}, pods hold {sums.get(card, NO_USE)}")
+            for card in sorted({*booked, *sums})
+            if booked.get(card, NO_USE) != sums.get(card, NO_USE)
+        ]
+        return found
+
+    def _text_problem(self, claim: Claim) -> str:
+        """Why the claim cannot come from its texts; without containers the texts give bounds only."""
+        if not claim.source or claim.problem:
+            return ""
+        stage = claim.source[1]
+        most: dict[str, int] = {}
+        least: dict[str, int] = {}
+        try:
+            for text in claim.source[_TEXTS_AT:]:
+                for share in (each for shares in decode_shares(text, claim.key) for each in shares):
+                    card = physical_id(share.device_id)
+                    most[card] = most.get(card, 0) + share.memory_mib
+                    least[card] = _at_least(stage, least.get(card, 0), share.memory_mib)
+        except DecodeError as error:
+            return f"is booked though its allocation cannot be read: {error.problem}"
+        held = {card: use.memory_mib for card, use in claim.charges}
+        strange = sorted(card for card in held if card not in most)
+        missing = sorted(card for card in most if card not in held and stage != SHRUNK)
+        wrong = sorted(card for card in held if card in most and not least[card] <= held[card] <= most[card])
+        if not (strange or missing or wrong or claim.node != claim.source[0]):
+            return ""
+        return f"booked on node {claim.node} with MiB {held}, its allocation says node {claim.source[0]}, MiB {most}"
+
+    # List
+
+    async def _suspects(self) -> list[tuple[str, str, str]]:
+        """Namespace, name and uid of pods whose claim is not what the list says."""
+        slicer = Slicer(self._world.clock)
+        # Only what was booked before the list began can be missing from it.
+        unlisted = {claim.uid: claim for claim in self._world.ledger.claims() if claim.state is ClaimState.BOUND}
+        suspects = []
+        async for page in self._reader.pod_pages():
+            for pod in page:
+                unlisted.pop(pod.metadata.uid, None)
+                if self._problem(pod):
+                    suspects.append((pod.metadata.namespace, pod.metadata.name, pod.metadata.uid))
+                await slicer.give_way()
+        return suspects + [(claim.namespace, claim.name, claim.uid) for claim in unlisted.values()]
+
+    async def _look_again(self, namespace: str, name: str, uid: str) -> Difference | None:
+        try:
+            pod: Pod | None = await self._reader.get_pod(namespace, name)
+        except NotFoundError:
+            pod = None
+        claim = self._world.ledger.get(uid)
+        if pod is None or pod.metadata.uid != uid:
+            if claim is None:
+                return None
+            return Difference(claim.node, f"pod {namespace}/{name}", f"booked on node {claim.node} and does not exist")
+        problem = self._problem(pod)
+        node = pod.spec.node_name or (claim.node if claim else "")
+        return Difference(node, f"pod {namespace}/{name}", problem) if problem else None
+
+    def _problem(self, pod: Pod) -> str:
+        """How the claim differs from what the pod says; empty if it does not."""
+        claim = self._world.ledger.get(pod.metadata.uid)
+        if not pod.spec.node_name and not pod.finished:
+            # Reservations: ours are not on the pod, those of others end by facts that a single read does not show.
+            return ""
+        holds = not pod.finished and bool(allocated_texts(pod, self._world.registry))
+        if claim is None:
+            return f"holds cards on node {pod.spec.node_name} and is not booked" if holds else ""
+        if not holds:
+            return f"booked on node {claim.node} and holds nothing ({pod.status.phase})"
+        held = read_holdings(pod, self._world.registry, init_finished=init_done(pod))
+        same = dict(held.charges) == dict(claim.charges) and bool(held.problem) == bool(claim.problem)
+        if same and claim.node == pod.spec.node_name:
+            return ""
+        booked = f"booked on node {claim.node} with {_shown(claim.charges)}"
+        return f"{booked}, holds {_shown(held.charges)} on node {pod.spec.node_name}"
+
+    # Telling
+
+    def _tell(self, source: str, differences: list[Difference]) -> None:
+        metrics.audit_differences.labels(source).set(len(differences))
+        metrics.audit_time_seconds.labels(source).set(self._world.clock.unix_s())
+        for each in differences:
+            log.error("audit difference", source=source, node=each.node, subject=each.subject, problem=each.problem)
+            message = f"hami's books differ from the API server ({source}): {each.subject} {each.problem}"
+            self._events.node_event(each.node, warning=True, reason=keys.EVENT_AUDIT_DIFFERENCE, message=message)
+
+
+def _at_least(stage: str, so_far_mib: int, share_mib: int) -> int:
+    if stage == PLAIN:
+        return so_far_mib + share_mib
+    return 0 if stage == SHRUNK else max(so_far_mib, share_mib)
+
+
+def _shown(charges: tuple[tuple[str, Use], ...]) -> str:
+    return ", ".join(f"{card} {use.memory_mib} MiB {use.core_percent}%" for card, use in charges) or "nothing"
