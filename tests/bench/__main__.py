@@ -68,13 +68,14 @@ def main() -> int:
     if own_core >= 0:
         os.sched_setaffinity(0, {own_core})
     report = Report(plan.seed, plan.scale.label, full=plan.scale == FULL)
-    with asyncio.Runner() as runner, server("noop", "-", plan.scale, plan.seed, server_core) as fixed:
-        bench = Bench(plan, report, runner.get_loop(), fixed, server_core)
-        bench.run()
-    report.facts["seconds taken"] = time.monotonic() - start
-    files = report.write(arguments.out)
-    print(files[1].read_text())
-    print("written:", *files)
+    try:
+        with asyncio.Runner() as runner, server("noop", "-", plan.scale, plan.seed, server_core) as fixed:
+            Bench(plan, report, runner.get_loop(), fixed, server_core).run()
+    finally:
+        report.facts["seconds taken"] = time.monotonic() - start
+        files = report.write(arguments.out)
+        print(files[1].read_text())
+        print("written:", *files)
     return 1 if report.differences else 0
 
 
@@ -139,6 +140,7 @@ class Bench:
         elif self.easy and scene.name != "filter-all":
             row.easy = self.easy
         self.report.rows.append(row)
+        print(f"{row.name}: {row.what}", file=sys.stderr)
         if self.plan.peer_url:
             self._peer(scene)
 
