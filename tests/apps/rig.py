@@ -19,6 +19,10 @@ from hami.apps.scheduler import Scheduler
 from hami.config import scheduler as scheduler_config
 from hami.core import keys
 from hami.core.device_type import Registry
+from hami.kube.client import ApiClient as KubeClient
+from hami.kube.events import EventRecorder
+from hami.kube.writer import KubeWriter
+from hami.placement.auditor import Auditor, Difference
 from hami.sim.client import ApiClient, Informer
 from hami.sim.cluster import SimCluster
 from hami.sim.errors import StatusError
@@ -169,6 +173,12 @@ class Rig:
         """The judge of tests/tools over everything as it is now."""
         nodes = (await self.get("/api/v1/nodes"))["items"]
         return audit(nodes, await self.pods())
+
+    async def differences(self, replica: Scheduler) -> list[Difference]:
+        """What the replica's own auditor finds, in memory and against the API."""
+        async with await KubeClient.load(str(self.cluster.kubeconfig)) as client:
+            auditor = Auditor(replica.world, KubeWriter(client), EventRecorder(client, "test"), settle_s=0.2)
+            return await auditor.check_memory() + await auditor.check_list()
 
     async def until(self, condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
         try:

@@ -126,6 +126,8 @@ async def test_handover_under_load_loses_and_doubles_nothing(tmp_path: Path) -> 
                 await kube_scheduler.stop()
         assert before < 80, "the handover came too late to show anything"
         assert (await rig.audit()).faults == []
+        for replica in (first, second):
+            assert await rig.differences(replica) == []
         epochs = {
             (await rig.the_node(f"n{number}"))["metadata"]["annotations"][keys.BIND_EPOCH].partition("/")[0]
             for number in range(4)
