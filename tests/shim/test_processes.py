@@ -87,6 +87,11 @@ def test_references_of_a_context_are_one_context(container: ContainerFactory, sc
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_globals_of_a_module_are_charged(container: ContainerFactory) -> None:
+    done = container(cards=[card(0, module_kib=64 * 1024)]).run("scenarios", "large_globals")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_contexts_alone_can_fill_the_share(container: ContainerFactory) -> None:
     box = container(limit_mib=100, cards=[card(0, context_kib=64 * 1024)])
     assert box.run("test_alloc", 32).returncode == 0

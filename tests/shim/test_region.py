@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.shim.conftest import ContainerFactory, make_container
-from tests.shim.harness import MIB, kill, used_values
+from tests.shim.harness import MIB, json_lines, kill, used_values
 
 # Upstream's version 1.2 (spec/shim.md 5): offsets that monitors outside this repository read.
 MAGIC = 19920718
@@ -211,3 +211,19 @@ def test_users_of_a_container_share_one_account(fakes: Path, shim: Path) -> None
             assert used_values(done)["before"] == 64 * MIB
         finally:
             holder.communicate("")
+
+
+def test_a_process_can_start_while_use_is_above_the_limit(container: ContainerFactory) -> None:
+    """Nothing more is granted, but a context that costs nothing is not refused."""
+    box = container(limit_mib=100)
+    holder = box.start("test_alloc_hold", 64)
+    assert holder.stdout is not None
+    assert holder.stdout.readline().startswith("held")
+    try:
+        with box.region.open("r+b") as file:
+            file.seek(MEMORY_LIMIT)
+            file.write(struct.pack("<Q", 32 * MIB))
+        (row,) = json_lines(box.run("cards", 1))
+        assert (row["alloc"], row["free"], row["total"]) == (2, 0, 32 * MIB)
+    finally:
+        holder.communicate("")

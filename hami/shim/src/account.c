@@ -128,7 +128,7 @@ static bool try_reserve(int card, uint64_t bytes, vgpu_use_t use) {
     card_lock(region, card);
     uint64_t limit = vgpu_account_limit(card);
     uint64_t used = sum(region, card);
-    bool fits = limit == 0 || (used <= limit && bytes <= limit - used);
+    bool fits = bytes == 0 || limit == 0 || (used <= limit && bytes <= limit - used);
     if (fits) {
         raise(region, card, bytes, use);
     }

@@ -1,6 +1,7 @@
 /* Cases inside one process: odd pointers, failures of the driver, threads, contexts. */
 #include "scenario.h"
 
+#include <elf.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -338,6 +339,31 @@ static void context_takes_all(void) {
     EXPECT(used() == 0);
 }
 
+/* Run with module_kib=65536: a small image whose uninitialised globals take 64 MiB. */
+static void large_globals(void) {
+    static struct {
+        Elf64_Ehdr header;
+        Elf64_Shdr sections[2];
+    } image = {.header = {.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
+                          .e_machine = 190, /* CUDA */
+                          .e_ehsize = sizeof(Elf64_Ehdr),
+                          .e_shoff = sizeof(Elf64_Ehdr),
+                          .e_shentsize = sizeof(Elf64_Shdr),
+                          .e_shnum = 2},
+               .sections = {{0}, {.sh_type = SHT_NOBITS, .sh_flags = SHF_ALLOC | SHF_WRITE, .sh_size = 64 * MIB}}};
+    CUmodule module;
+    begin();
+    CHECK(cuModuleLoadData(&module, &image));
+    EXPECT(fakeCardUsedByMe(0) == 64 * MIB);
+    EXPECT(used() == 64 * MIB);
+    CHECK(cuModuleUnload(module));
+    EXPECT(used() == 0);
+    CUdeviceptr filler;
+    CHECK(cuMemAlloc_v2(&filler, 980 * MIB));
+    EXPECT_CODE(cuModuleLoadData(&module, &image), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(fakeCardUsedByMe(0) == 980 * MIB);
+}
+
 /* Two cards, 100 and 50 MiB, the first current: memory made on the second is charged there. */
 static void create_on_second_card(void) {
     begin();
@@ -375,6 +401,7 @@ static const struct scenario scenarios[] = {
     {"every_synchronisation", every_synchronisation},
     {"managed_is_managed", managed_is_managed},
     {"process_untouched", process_untouched},
+    {"large_globals", large_globals},
     {"pools_without_sync", pools_without_sync},
     {"keeping_pool_plain_free", keeping_pool_plain_free},
     {"context_takes_all", context_takes_all},
