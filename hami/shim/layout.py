@@ -1,8 +1,8 @@
 """The shared region of a container (hami/shim/include/region.h) for Python readers.
 
-The first 2,008,952 bytes are version 1.2 of the layout of HAMi; behind them lies our own state. `read_region` copies
-the file once and never fails on what the bytes say: numbers are clamped, text is cut. A test compares every offset
-with the C compiler (spec/shim.md section 5, issue 9).
+The first 2,008,952 bytes are version 1.2 of the layout of HAMi; behind them lies our own state. Older layouts are read
+as well. `read_region` copies the file once and never fails on what the bytes say: numbers are clamped, text is cut. A
+test compares every offset with the C compiler (spec/shim.md section 5, spec/node 6.3, issue 9).
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from hami.core.errors import HamiError
+from hami.shim.elements import MAX_DEVICES as MAX_DEVICES
+from hami.shim.elements import MAX_SLOTS as MAX_SLOTS
+from hami.shim.elements import UUID_LENGTH as UUID_LENGTH
+from hami.shim.elements import Usage as Usage
+from hami.shim.elements import Utilization as Utilization
+from hami.shim.old_layouts import ODD_SIZE, V0_SIZE, OddRegion, V0Region
 
 MAGIC = 19920718
-MAX_DEVICES = 16
-MAX_SLOTS = 1024
-UUID_LENGTH = 96
 V1_SIZE = 2008952
 TAIL_OFFSET = 2011136
 TAIL_MAGIC = 0x4C494154554D4148
@@ -33,30 +37,6 @@ SLOT_FREE, SLOT_RUNNING, SLOT_SUSPENDED = 0, 1, 2
 
 class RegionError(HamiError):
     """The file is no region this code can read; the message says why."""
-
-
-class Usage(ctypes.LittleEndianStructure):
-    """Bytes one process holds on one card."""
-
-    _fields_ = (
-        ("context", ctypes.c_uint64),
-        ("module", ctypes.c_uint64),
-        ("data", ctypes.c_uint64),
-        ("offset", ctypes.c_uint64),
-        ("total", ctypes.c_uint64),
-        ("unused", ctypes.c_uint64 * 3),
-    )
-
-
-class Utilization(ctypes.LittleEndianStructure):
-    """Percent of one card that one process used."""
-
-    _fields_ = (
-        ("decoder", ctypes.c_uint64),
-        ("encoder", ctypes.c_uint64),
-        ("sm", ctypes.c_uint64),
-        ("unused", ctypes.c_uint64 * 3),
-    )
 
 
 class Slot(ctypes.LittleEndianStructure):
@@ -137,12 +117,13 @@ REGION_SIZE = ctypes.sizeof(Region)
 
 @dataclass(frozen=True, slots=True)
 class CardUsage:
-    """Bytes one process holds on one card."""
+    """What one process holds of one card, and how much it kept the card busy."""
 
     context_bytes: int
     module_bytes: int
     data_bytes: int
     total_bytes: int
+    sm_percent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +159,9 @@ class RegionState:
     utilization_switch: int
     recent_kernel: int
     last_kernel_time_s: int
+    recent_kernel_offset: int
+    """Where in the file a monitor writes it; the same for the switch."""
+    utilization_switch_offset: int
 
     def used_bytes(self, card: int) -> int:
         """Sum over the processes, on one card."""
@@ -200,8 +184,12 @@ def slot_is_held(descriptor: int, slot: int) -> bool:
     return int(struct.unpack_from("h", answer)[0]) != fcntl.F_UNLCK
 
 
-def _card_usage(usage: Usage) -> CardUsage:
-    return CardUsage(usage.context, usage.module, usage.data, usage.total)
+def _process(index: int, slot: Slot) -> ProcessUsage:
+    cards = tuple(
+        CardUsage(usage.context, usage.module, usage.data, usage.total, utilization.sm)
+        for usage, utilization in zip(slot.used, slot.utilization, strict=True)
+    )
+    return ProcessUsage(index, slot.pid, slot.host_pid, slot.status, cards)
 
 
 def _processes(region: Region, descriptor: int | None) -> tuple[ProcessUsage, ...]:
@@ -210,8 +198,7 @@ def _processes(region: Region, descriptor: int | None) -> tuple[ProcessUsage, ..
         slot = region.procs[index]
         if slot.status == SLOT_FREE or (descriptor is not None and not slot_is_held(descriptor, index)):
             continue
-        cards = tuple(_card_usage(usage) for usage in slot.used)
-        found.append(ProcessUsage(index, slot.pid, slot.host_pid, slot.status, cards))
+        found.append(_process(index, slot))
     return tuple(found)
 
 
@@ -224,15 +211,31 @@ def _cards(region: Region) -> tuple[CardState, ...]:
     return tuple(found)
 
 
-def _parse(data: bytes, descriptor: int | None) -> RegionState:
+def _overlay(data: bytes) -> Region:
+    """The structure over the bytes; all have the fields that are read here. Raises RegionError."""
+    if len(data) < 12:
+        raise RegionError(f"{len(data)} bytes are too few for a region")
+    magic, major, minor = struct.unpack_from("<iII", data)
+    if magic != MAGIC:
+        raise RegionError(f"wrong magic number {magic}")
+    old: ctypes.LittleEndianStructure
+    if V0_SIZE <= len(data) < V1_SIZE:
+        old = V0Region.from_buffer_copy(data)
+        return cast(Region, old)
     if len(data) < V1_SIZE:
-        raise RegionError(f"{len(data)} bytes are too few for a region of version 1")
-    region = Region.from_buffer_copy(data[:REGION_SIZE].ljust(REGION_SIZE, b"\0"))
-    if region.initialized != MAGIC:
-        raise RegionError(f"wrong magic number {region.initialized}")
-    if region.major_version != 1:
-        raise RegionError(f"layout version {region.major_version}.{region.minor_version} is not known")
-    ours = bool(region.tail.magic == TAIL_MAGIC and region.tail.version == TAIL_VERSION)
+        raise RegionError(f"{len(data)} bytes are too few for a region")
+    if major != 1:
+        raise RegionError(f"layout version {major}.{minor} is not known")
+    if minor == 1 and len(data) in (ODD_SIZE, ODD_SIZE + 1):
+        old = OddRegion.from_buffer_copy(data)
+        return cast(Region, old)
+    return Region.from_buffer_copy(data[:REGION_SIZE].ljust(REGION_SIZE, b"\0"))
+
+
+def _parse(data: bytes, descriptor: int | None) -> RegionState:
+    region = _overlay(data)
+    kind = type(region)
+    ours = kind is Region and bool(region.tail.magic == TAIL_MAGIC and region.tail.version == TAIL_VERSION)
     return RegionState(
         minor_version=region.minor_version,
         ours=ours,
@@ -242,6 +245,8 @@ def _parse(data: bytes, descriptor: int | None) -> RegionState:
         utilization_switch=region.utilization_switch,
         recent_kernel=region.recent_kernel,
         last_kernel_time_s=region.last_kernel_time,
+        recent_kernel_offset=kind.recent_kernel.offset,
+        utilization_switch_offset=kind.utilization_switch.offset,
     )
 
 
@@ -253,6 +258,15 @@ def parse_region(data: bytes) -> RegionState:
     return _parse(data, None)
 
 
+def read_open_region(descriptor: int) -> RegionState:
+    """As `read_region`, from an open file. Raises RegionError and OSError."""
+    parts, position = [], 0
+    while position < REGION_SIZE and (part := os.pread(descriptor, REGION_SIZE - position, position)):
+        parts.append(part)
+        position += len(part)
+    return _parse(b"".join(parts), descriptor)
+
+
 def read_region(path: Path) -> RegionState:
     """The state of a region file, without the processes of ours that are gone.
 
@@ -260,6 +274,6 @@ def read_region(path: Path) -> RegionState:
     """
     try:
         with path.open("rb") as file:
-            return _parse(file.read(REGION_SIZE), file.fileno())
+            return read_open_region(file.fileno())
     except OSError as error:
         raise RegionError(f"{path}: {error.strerror}") from error
