@@ -34,12 +34,21 @@ LAYERS = (
     Layer(
         "unit",
         "unit, property, scenario and embedded tests",
-        ("tests", "--ignore=tests/cluster", "--ignore=tests/shim", "-m", "not control_plane", "-n", "2"),
+        (
+            "tests",
+            "--ignore=tests/cluster",
+            "--ignore=tests/shim",
+            "--ignore=tests/joined",
+            "-m",
+            "not control_plane",
+            "-n",
+            "2",
+        ),
     ),
     Layer(
         "shim",
         "the in-container limiter over a fake driver",
-        ("tests/shim", "-p", "no:randomly"),
+        ("tests/shim", "tests/joined", "-p", "no:randomly"),
         {"cc": "a C compiler (Debian: apt-get install gcc libc6-dev)"},
     ),
     Layer(

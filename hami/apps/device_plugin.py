@@ -55,6 +55,7 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
         nvidia=node.nvidia,
         kubelet_dir=settings.kubelet_dir,
         hook_path=settings.hook_path,
+        container_hook_path=settings.container_hook_path,
         lock_dir=settings.lock_dir,
         cdi_root=settings.cdi_root,
         mode=node.mode,

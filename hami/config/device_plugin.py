@@ -26,6 +26,7 @@ class DevicePluginSettings(msgspec.Struct, frozen=True):
     node_config_file: Path | None
     kubelet_dir: Path
     hook_path: Path
+    container_hook_path: Path | None
     cdi_root: Path
     lock_dir: Path
     nvml: str
@@ -71,6 +72,7 @@ FLAGS: Final = (
         env="HOOK_PATH",
         metavar="DIR",
     ),
+    Flag("container-hook-path", "the hook path as containers see it; empty: the same", "", metavar="DIR"),
     Flag("cdi-root", "folder of CDI specifications", "/var/run/cdi", metavar="DIR"),
     Flag("lock-dir", "host folder of the lock that all containers share", "/tmp/vgpulock", metavar="DIR"),  # noqa: S108 - upstream's wire path
     Flag("nvml", "real, or sim:PROFILE for a machine without GPUs", "real", metavar="SOURCE"),
@@ -187,6 +189,7 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[DevicePlu
         node_config_file=Path(values["node_config_file"]) if values["node_config_file"] else None,
         kubelet_dir=Path(values["kubelet_dir"]),
         hook_path=Path(values["hook_path"]),
+        container_hook_path=Path(values["container_hook_path"]) if values["container_hook_path"] else None,
         cdi_root=Path(values["cdi_root"]),
         lock_dir=Path(values["lock_dir"]),
         nvml=values["nvml"],

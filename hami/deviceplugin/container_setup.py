@@ -14,11 +14,12 @@ from hami.core.errors import AllocateError
 from hami.core.objects import Container
 from hami.core.whose_call import Call
 from hami.deviceplugin.board import BoardState
-from hami.deviceplugin.host_files import container_dir, prepare_container_dir
+from hami.deviceplugin.host_files import container_dir, limits_file, prepare_container_dir, write_atomically
 from hami.deviceplugin.settings import PluginSettings
-from hami.vendors.nvidia.edits import DeviceListStrategy, EditContext, container_edits
+from hami.vendors.nvidia.edits import DeviceListStrategy, EditContext, container_edits, limits_text
 from hami.vendors.nvidia.names import ENV_DISABLE_CONTROL, MODE_MIG
 
+_READ_MODE: Final = 0o644
 _CONTROL_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 
 
@@ -41,9 +42,12 @@ class ContainerSetup:
     def _prepare(self, call: Call, state: BoardState, folder: Path) -> ContainerEdits:
         settings = self._settings
         prepare_container_dir(folder, settings.lock_dir)
+        limits = limits_file(settings.vgpu_dir, folder.name)
         container = call.pod.containers[call.container_index]
         context = EditContext(
             hook_path=str(settings.hook_path),
+            container_hook_path=str(settings.container_hook_path or settings.hook_path),
+            limits_file=str(limits),
             lock_dir=str(settings.lock_dir),
             container_dir=str(folder),
             cache_name=str(uuid.uuid4()),
@@ -61,6 +65,7 @@ class ContainerSetup:
             pass_device_specs=settings.pass_device_specs,
             device_nodes=self._device_nodes(call, state) if settings.pass_device_specs else (),
         )
+        write_atomically(limits, limits_text(call.shares, context, settings.nvidia).encode(), _READ_MODE)
         return container_edits(call.shares, context, settings.nvidia)
 
     def _visible_ids(self, call: Call, state: BoardState) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ Containers run as any user, hence the open modes; they are set by chmod because 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ from typing import Final
 
 _OPEN_MODE: Final = 0o777
 _CONTAINERS: Final = "containers"
+_LIMITS: Final = "limits"
 
 
 def container_dir(vgpu_dir: Path, pod_uid: str, container: str) -> Path:
@@ -22,6 +24,14 @@ def container_dir(vgpu_dir: Path, pod_uid: str, container: str) -> Path:
     if "/" in name or not pod_uid or not container:
         raise ValueError(f"{name!r} is no name of a container's folder")
     return vgpu_dir / _CONTAINERS / name
+
+
+def limits_file(vgpu_dir: Path, name: str) -> Path:
+    """The file with the limits of the container whose folder has this name.
+
+    Not in that folder: containers may write there, and the file would be theirs.
+    """
+    return vgpu_dir / _LIMITS / name
 
 
 def prepare_container_dir(folder: Path, lock_dir: Path) -> None:
@@ -57,15 +67,19 @@ def write_atomically(path: Path, content: bytes, mode: int) -> None:
 
 
 def orphaned_dirs(vgpu_dir: Path, live_pod_uids: frozenset[str]) -> frozenset[str]:
-    """Names of container folders whose pod is not among `live_pod_uids`. Raises OSError."""
-    root = vgpu_dir / _CONTAINERS
-    if not root.is_dir():
-        return frozenset()
-    names = (folder.name for folder in root.iterdir() if folder.is_dir())
+    """Names of containers with a folder or limits here whose pod is not among `live_pod_uids`. Raises OSError."""
+    folders = [entry for entry in _entries(vgpu_dir / _CONTAINERS) if entry.is_dir()]
+    names = [entry.name for entry in (*folders, *_entries(vgpu_dir / _LIMITS))]
     return frozenset(name for name in names if name.partition("_")[0] not in live_pod_uids)
 
 
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
 def remove_dirs(vgpu_dir: Path, names: Iterable[str]) -> None:
-    """Removes container folders; what cannot be removed is left for the next time."""
+    """Removes container folders and limits; what cannot be removed is left for the next time."""
     for name in names:
         shutil.rmtree(vgpu_dir / _CONTAINERS / name, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            limits_file(vgpu_dir, name).unlink()

@@ -46,6 +46,8 @@ class PluginSettings(msgspec.Struct, frozen=True):
     kubelet_dir: Path = KUBELET_DIR
     hook_path: Path = Path("/usr/local")
     """Host prefix: the shim and the containers' folders live in its folder `vgpu`."""
+    container_hook_path: Path | None = None
+    """The same prefix inside containers, where it differs (a host whose /usr/local cannot be written)."""
     lock_dir: Path = Path("/tmp/vgpulock")  # noqa: S108 - the name that the shim knows, on host and in containers
     cdi_root: Path = Path("/var/run/cdi")
     mode: str = MODE_CORE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -46,13 +47,17 @@ async def test_a_container_gets_env_and_mounts_and_the_pod_is_done(node: Bench) 
         "CUDA_OVERSUBSCRIBE": "true",
         "LIBCUDA_LOG_LEVEL": "1",
     }
-    folder = vgpu / "containers" / f"{pod.metadata.uid}_main"
+    folder, limits = vgpu / "containers" / f"{pod.metadata.uid}_main", vgpu / "limits" / f"{pod.metadata.uid}_main"
     assert [(mount.container_path, mount.host_path, mount.read_only) for mount in answer.mounts] == [
         (f"{hook}/vgpu/libvgpu.so", f"{vgpu}/libvgpu.so", True),
         (f"{hook}/vgpu", str(folder), False),
         ("/tmp/vgpulock", str(node.folder / "lock"), False),
         ("/etc/ld.so.preload", f"{vgpu}/ld.so.preload", True),
+        ("/usr/local/vgpu/vgpu.conf", str(limits), True),
     ]
+    told = dict(line.split("=", 1) for line in limits.read_text().splitlines())
+    assert told.items() >= answer.envs.items()
+    assert told["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == cache.group()
     assert folder.stat().st_mode & 0o777 == 0o777
     assert (node.folder / "lock").stat().st_mode & 0o777 == 0o777
 
@@ -230,6 +235,15 @@ async def test_opting_out_has_no_effect_where_it_is_not_allowed(node: Bench) -> 
     await node.start_plugin()
     await node.bound_pod("p1", ONE, env=[{"name": "CUDA_DISABLE_CONTROL", "value": "true"}])
     assert "/etc/ld.so.preload" in mounted(await node.kubelet.allocate([f"{A}-0"]))
+
+
+async def test_containers_may_know_the_hook_path_by_another_name(node: Bench) -> None:
+    await node.start_plugin(container_hook_path=Path("/opt/hami"))
+    await node.bound_pod("p1", ONE)
+    answer = (await node.kubelet.allocate([f"{A}-0"])).container_responses[0]
+    assert answer.envs["CUDA_DEVICE_MEMORY_SHARED_CACHE"].startswith("/opt/hami/vgpu/")
+    assert [mount.container_path for mount in answer.mounts[:2]] == ["/opt/hami/vgpu/libvgpu.so", "/opt/hami/vgpu"]
+    assert answer.mounts[0].host_path == f"{node.folder}/hook/vgpu/libvgpu.so"
 
 
 def mounted(answer: pb.AllocateResponse) -> list[str]:

@@ -14,6 +14,7 @@ from hami.deviceplugin.container_setup import opts_out
 from hami.deviceplugin.health import HealthTracker, ignored_xids
 from hami.deviceplugin.host_files import (
     container_dir,
+    limits_file,
     orphaned_dirs,
     prepare_container_dir,
     remove_dirs,
@@ -142,8 +143,11 @@ def test_container_folders_are_made_anew_open_and_collected(tmp_path: Path) -> N
         (folder / content).write_text("x")
     prepare_container_dir(container_dir(tmp_path, "uid-2", "main"), tmp_path / "lock")
     assert [each.name for each in sorted((tmp_path / "containers").iterdir())] == ["uid-1_main", "uid-2_main"]
-    assert orphaned_dirs(tmp_path, frozenset({"uid-2"})) == {"uid-1_main"}
-    remove_dirs(tmp_path, ["uid-1_main", "absent"])
+    for name in ("uid-1_main", "uid-2_main", "uid-3_main"):
+        write_atomically(limits_file(tmp_path, name), b"", 0o644)
+    assert orphaned_dirs(tmp_path, frozenset({"uid-2"})) == {"uid-1_main", "uid-3_main"}
+    remove_dirs(tmp_path, ["uid-1_main", "uid-3_main", "absent"])
+    assert [each.name for each in (tmp_path / "limits").iterdir()] == ["uid-2_main"]
     assert [each.name for each in (tmp_path / "containers").iterdir()] == ["uid-2_main"]
     assert orphaned_dirs(tmp_path / "absent", frozenset()) == frozenset()
 

@@ -4,7 +4,7 @@ import pytest
 
 from hami.core.container_edits import ContainerEdits, DeviceNode, Mount
 from hami.vendors.nvidia.config import NvidiaConfig
-from hami.vendors.nvidia.edits import DeviceListStrategy, EditContext, container_edits
+from hami.vendors.nvidia.edits import DeviceListStrategy, EditContext, container_edits, limits_text
 from tests.core.build import share
 
 HOOK = "/usr/local"
@@ -61,6 +61,16 @@ def test_mounts_by_condition() -> None:
         Mount("/usr/bin/vgpuvalidator", f"{HOOK}/vgpu/vgpuvalidator", read_only=True),
     )
     assert made.envs == edits().envs
+
+
+def test_the_limits_as_a_file_say_what_the_variables_say_and_bound_unlisted_cards() -> None:
+    context = EditContext(
+        hook_path="/host", container_hook_path=HOOK, lock_dir="/l", container_dir="/c", cache_name="u4"
+    )
+    lines = [f"{name}={value}" for name, value in (VISIBLE, ("CUDA_DEVICE_MEMORY_LIMIT", "3000m"), *LIMITS)]
+    assert limits_text(SHARES, context, NvidiaConfig()).splitlines() == lines
+    made = edits(limits_file="/host/limits")
+    assert made.mounts[-1] == Mount("/usr/local/vgpu/vgpu.conf", "/host/limits", read_only=True)
 
 
 def test_mig_containers_get_the_device_list_only() -> None:

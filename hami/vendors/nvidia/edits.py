@@ -20,6 +20,8 @@ CONTAINER_LOCK_DIR: Final = "/tmp/vgpulock"  # noqa: S108 - fixed by the in-cont
 CONTAINER_LICENSE: Final = "/tmp/license"  # noqa: S108 - fixed by the in-container library
 CONTAINER_VALIDATOR: Final = "/usr/bin/vgpuvalidator"
 PRELOAD_FILE: Final = "/etc/ld.so.preload"
+CONTAINER_LIMITS: Final = "/usr/local/vgpu/vgpu.conf"
+"""Where our in-container library reads limits that the container's own variables cannot lift."""
 _CDI_KIND: Final = "k8s.device-plugin.nvidia.com"
 _VOLUME_LIST_DIR: Final = "/var/run/nvidia-container-devices"
 _NO_CORE_LIMIT: Final = "disable"
@@ -40,14 +42,17 @@ _CDI: Final = (DeviceListStrategy.CDI_ANNOTATIONS, DeviceListStrategy.CDI_CRI)
 class EditContext(msgspec.Struct, frozen=True):
     """Facts about the host and the container at hand.
 
-    `hook_path` is the host prefix of the vgpu directory, also used inside containers; `container_dir` is the host
-    directory of this container's region file; `cache_name` names the region file without suffix.
+    `hook_path` is the host prefix of the vgpu directory, `container_hook_path` the one inside containers (empty: the
+    same); `container_dir` is the host directory of this container's region file; `cache_name` names the region file
+    without suffix; `limits_file` is the host file with the text of `limits_text` (empty: none).
     """
 
     hook_path: str
     lock_dir: str
     container_dir: str
     cache_name: str
+    container_hook_path: str = ""
+    limits_file: str = ""
     plugin_version: str = ""
     has_versioned_library: bool = False
     has_license: bool = False
@@ -66,6 +71,10 @@ class EditContext(msgspec.Struct, frozen=True):
     """Variables of gdrcopy, gds, mofed and IMEX channels."""
     cdi_annotation_prefix: str = "cdi.k8s.io/"
 
+    @property
+    def container_vgpu(self) -> str:
+        return f"{self.container_hook_path or self.hook_path}/vgpu"
+
 
 def container_edits(shares: ContainerShares, context: EditContext, config: NvidiaConfig) -> ContainerEdits:
     """Edits for one container. In MIG mode the device list only: the hardware keeps the limits."""
@@ -77,6 +86,21 @@ def container_edits(shares: ContainerShares, context: EditContext, config: Nvidi
         envs=(*base.envs, *_limit_envs(shares, context, config)),
         mounts=(*base.mounts, *_library_mounts(context)),
     )
+
+
+def limits_text(shares: ContainerShares, context: EditContext, config: NvidiaConfig) -> str:
+    """The limits as a file, mounted read-only: with it the container's variables can lower a limit, never lift it.
+
+    kubelet lets a container's own variables win over the plugin's, and a program can clear its environment (issue 9).
+    Cards that are no share, should the container see any, have the smallest share's limit.
+    """
+    smallest = min((share.memory_mib for share in shares), default=0)
+    lines = [
+        (names.ENV_VISIBLE_DEVICES, ",".join(dict.fromkeys(share.device_id for share in shares))),
+        (names.ENV_MEMORY_LIMIT, f"{smallest}m"),
+        *_limit_envs(shares, context, config),
+    ]
+    return "".join(f"{name}={value}\n" for name, value in lines)
 
 
 def _device_list(shares: ContainerShares, context: EditContext) -> ContainerEdits:
@@ -110,7 +134,7 @@ def _limit_envs(shares: ContainerShares, context: EditContext, config: NvidiaCon
     for position, share in enumerate(shares):
         yield f"{names.ENV_MEMORY_LIMIT}_{position}", f"{share.memory_mib}m"
     yield names.ENV_SM_LIMIT, str(shares[0].core_percent if shares else 0)
-    yield names.ENV_SHARED_CACHE, f"{context.hook_path}/vgpu/{context.cache_name}.cache"
+    yield names.ENV_SHARED_CACHE, f"{context.container_vgpu}/{context.cache_name}.cache"
     if context.memory_scaling > 1:
         yield names.ENV_OVERSUBSCRIBE, "true"
     if context.log_level:
@@ -120,13 +144,15 @@ def _limit_envs(shares: ContainerShares, context: EditContext, config: NvidiaCon
 
 
 def _library_mounts(context: EditContext) -> Iterable[Mount]:
-    vgpu = f"{context.hook_path}/vgpu"
+    vgpu, inside = f"{context.hook_path}/vgpu", context.container_vgpu
     versioned = f".{context.plugin_version}" if context.has_versioned_library else ""
-    yield Mount(f"{vgpu}/libvgpu.so", f"{vgpu}/libvgpu.so{versioned}", read_only=True)
-    yield Mount(vgpu, context.container_dir, read_only=False)
+    yield Mount(f"{inside}/libvgpu.so", f"{vgpu}/libvgpu.so{versioned}", read_only=True)
+    yield Mount(inside, context.container_dir, read_only=False)
     yield Mount(CONTAINER_LOCK_DIR, context.lock_dir, read_only=False)
     if not context.disable_control:
         yield Mount(PRELOAD_FILE, f"{vgpu}/ld.so.preload", read_only=True)
+    if context.limits_file:
+        yield Mount(CONTAINER_LIMITS, context.limits_file, read_only=True)
     if context.has_license:
         yield Mount(CONTAINER_LICENSE, f"{vgpu}/license", read_only=True)
         yield Mount(CONTAINER_VALIDATOR, f"{vgpu}/vgpuvalidator", read_only=True)
