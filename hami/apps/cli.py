@@ -19,10 +19,11 @@ COMMANDS: Final = {
     "scheduler": ("hami.apps.scheduler", "webhook and kube-scheduler extender"),
     "device-plugin": ("hami.apps.device_plugin", "kubelet device plugin of a GPU node"),
     "certs": ("hami.apps.certs", "certificates of webhook and extender: create, patch"),
+    "explain": ("hami.apps.explain", "why a pod fits or not, card by card, and what would help"),
     "dev": ("hami.apps.dev", "helpers for development: scheduler-config"),
     "demo": ("hami.apps.demo", "three simulated GPU nodes, ten pods and their stories, on this machine"),
 }
-KUBECTL_COMMANDS: Final = ("demo",)
+KUBECTL_COMMANDS: Final = ("demo", "explain")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -18,7 +18,7 @@ from hami.core.objects import Container, Pod, Quantity, ResourceRequirements
 from hami.core.pod_patch import PatchOp, container_paths, set_env, set_resources, spec_field
 from hami.core.policies import check_policies
 
-__all__ = ["Admission", "AdmissionSettings", "PatchOp", "review"]
+__all__ = ["Admission", "AdmissionSettings", "PatchOp", "admitted", "review"]
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _FORBIDDEN: Final = 403
@@ -89,6 +89,15 @@ def review(
             return _refused(refusal)
     warnings += chain.from_iterable(each.change.warnings for each in changes)
     return Admission(True, patch=_patch(pod, changes, settings), warnings=tuple(warnings))
+
+
+def admitted(pod: Pod, namespace: str, registry: Registry, settings: AdmissionSettings) -> Pod | Refusal:
+    """The pod as far as its requests are read, after admission; what `review` refuses is a Refusal."""
+    answer = review(pod, namespace, registry, settings)
+    if not answer.allowed:
+        return Refusal(answer.message, answer.code)
+    changes = _changes(pod, registry, settings, [])
+    return pod if isinstance(changes, Refusal) else _with_defaults(pod, changes)
 
 
 def _of_other_scheduler(pod: Pod, settings: AdmissionSettings) -> bool:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hami.core.device_type import CardReports, DeviceType, Registry
+from hami.core.device_type import CardReports, Check, DeviceType, Registry
 from hami.core.fit import ORDER, Fit, Placing, QuotaRoom, evaluate
 from hami.core.model import ContainerKind, ContainerShares, DeviceRequest, NodeState, PodRequest
-from hami.core.reasons import Rejection
+from hami.core.quota import Room
+from hami.core.reasons import Reason, Rejection
 
 __all__ = ["NodeReport", "RequestReport", "explain"]
 
@@ -40,7 +41,8 @@ class NodeReport(msgspec.Struct, frozen=True):
 def explain(state: NodeState, request: PodRequest, registry: Registry, quota: QuotaRoom | None = None) -> NodeReport:
     """Evaluates like `evaluate` and goes on after a rejection, as if that request held nothing."""
     vendors = {vendor.word: vendor for vendor in registry}
-    walk = _Walk(request, vendors, Placing(request, vendors, quota))
+    left = quota if isinstance(quota, Room) else None
+    walk = _Walk(request, vendors, Placing(request, vendors, quota), left)
     now = state
     for kind in ORDER:
         before = now
@@ -52,11 +54,14 @@ def explain(state: NodeState, request: PodRequest, registry: Registry, quota: Qu
 
 
 class _Walk:
-    def __init__(self, request: PodRequest, vendors: Mapping[str, DeviceType], placing: Placing) -> None:
+    def __init__(
+        self, request: PodRequest, vendors: Mapping[str, DeviceType], placing: Placing, left: Room | None
+    ) -> None:
         self.found: list[RequestReport] = []
         self._request = request
         self._vendors = vendors
         self._placing = placing
+        self._left = left
 
     def container(self, state: NodeState, index: int) -> NodeState:
         """Reports every request of the container; returns the state with what it got."""
@@ -75,4 +80,16 @@ class _Walk:
     def _reports(self, vendor: DeviceType, state: NodeState, index: int, asked: DeviceRequest) -> CardReports:
         selectors = self._request.selectors_of(vendor.word)
         check = self._placing.quota_check(vendor, index)
-        return vendor.explain(state, asked, selectors, self._request.policies, check)
+        reports = vendor.explain(state, asked, selectors, self._request.policies, check)
+        return reports if self._left is None else _with_room(reports, self._left.text(vendor.word))
+
+
+def _with_room(reports: CardReports, left: str) -> CardReports:
+    """The reports with the numbers of the quota: a vendor only knows whether there is room."""
+
+    def told(check: Check) -> Check:
+        by_quota = check.reason is Reason.RESOURCE_QUOTA_NOT_FIT
+        return msgspec.structs.replace(check, available=left) if by_quota else check
+
+    cards = (msgspec.structs.replace(card, checks=tuple(map(told, card.checks))) for card in reports.cards)
+    return msgspec.structs.replace(reports, cards=tuple(cards))

@@ -66,6 +66,13 @@ class Room(msgspec.Struct, frozen=True):
                 return memory and (vendor.core_percent is None or use.core_percent <= vendor.core_percent)
         return True
 
+    def text(self, word: str) -> str:
+        """What is left for one pod of a vendor, in words."""
+        vendor = next((vendor for vendor in self.vendors if vendor.word == word), _VendorRoom(word, None, None))
+        memory = "any memory" if vendor.memory_mib is None else f"{vendor.memory_mib} MiB"
+        cores = "any cores" if vendor.core_percent is None else f"{vendor.core_percent} % cores"
+        return f"{memory}, {cores} for the pod"
+
 
 class Excess(msgspec.Struct, frozen=True):
     """A limit that a pod would exceed; `requested` is the least that the pod is known to take."""

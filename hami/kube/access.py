@@ -81,6 +81,22 @@ async def load_access(kubeconfig: str | None) -> Access:
     )
 
 
+def context_namespace(kubeconfig: str | None) -> str:
+    """The namespace of the kubeconfig's current context, as kubectl uses it; `default` if there is none."""
+    from kubernetes.aio.config import ConfigException, list_kube_config_contexts
+    from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION
+
+    path = kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
+    if not _any_file(path):
+        return "default"
+    try:
+        _, active = list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
+        return str(active["context"].get("namespace") or "default")
+    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError):
+        # A broken file is reported by `load_access`, which has to read it, too.
+        return "default"
+
+
 async def _from_kubeconfig(path: str) -> Configuration:
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException, load_kube_config

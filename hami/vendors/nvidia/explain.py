@@ -57,7 +57,7 @@ def _checks(case: _Case, device: Device, use: Use) -> Iterator[Check]:
     if case.quota is not None:
         share = _charged(case, device, memory_mib, cores)
         fits = case.quota([share])
-        amount = f"{share.memory_mib} MiB and {share.core_percent} % cores of the namespace's quota"
+        amount = f"{share.memory_mib} MiB, {share.core_percent} % cores of the quota"
         yield Check(Reason.RESOURCE_QUOTA_NOT_FIT, fits, amount, "enough" if fits else "less")
     yield from _amount(device, use, memory_mib, cores)
     if device.mode == MODE_MIG:
@@ -72,11 +72,13 @@ def _usable(case: _Case, device: Device, use: Use) -> Iterator[Check]:
     cordoned = device.id in case.state.cordoned
     yield Check(Reason.CARD_CORDONED, not cordoned, "not cordoned", "cordoned" if cordoned else "not cordoned")
     wanted = case.selectors
-    if wanted.use_types or wanted.nouse_types or wanted.modes:
-        words = _lists("type", wanted.use_types, wanted.nouse_types)
-        words += [f"mode in {wanted.modes}"] if wanted.modes else []
-        passed = type_matches(device, wanted)
-        yield Check(Reason.CARD_TYPE_MISMATCH, passed, " and ".join(words), f"{device.type}, mode {device.mode}")
+    if wanted.use_types or wanted.nouse_types:
+        words = " and ".join(_lists("type", wanted.use_types, wanted.nouse_types))
+        passed = type_matches(device, msgspec.structs.replace(wanted, modes=""))
+        yield Check(Reason.CARD_TYPE_MISMATCH, passed, words, device.type)
+    if wanted.modes:
+        passed = type_matches(device, Selectors(modes=wanted.modes))
+        yield Check(Reason.CARD_TYPE_MISMATCH, passed, f"mode in {wanted.modes}", f"mode {device.mode}")
 
 
 def _identity(case: _Case, device: Device, use: Use) -> Iterator[Check]:
