@@ -86,6 +86,17 @@ class ProcessFacts(msgspec.Struct, frozen=True):
     memory_bytes: int
 
 
+class CardLoad(msgspec.Struct, frozen=True):
+    """How full and how busy a card is now; None where the driver does not offer it."""
+
+    uuid: str
+    index: int
+    name: str
+    memory_used_bytes: int | None = None
+    gpu_percent: int | None = None
+    memory_controller_percent: int | None = None
+
+
 class DeviceProbe(Protocol):
     """Reads the cards of this node. Safe to call from one event loop; calls may overlap."""
 
@@ -103,6 +114,9 @@ class DeviceProbe(Protocol):
 
     async def processes(self) -> tuple[ProcessFacts, ...]:
         """Who uses which card. Raises NvmlError."""
+
+    async def loads(self) -> tuple[CardLoad, ...]:
+        """Memory in use and utilisation of each card that answers, ordered by index. Raises NvmlError."""
 
     async def close(self) -> None:
         """Ends the session with the driver."""

@@ -22,6 +22,7 @@ from hami.nvml.probe import (
     ECC_SINGLE_BIT,
     NUMA_UNKNOWN,
     CardFacts,
+    CardLoad,
     Cards,
     HealthEvent,
     MigProfileFacts,
@@ -102,6 +103,9 @@ class RealProbe:
 
     async def processes(self) -> tuple[ProcessFacts, ...]:
         return await self._call("processes", _read_processes)
+
+    async def loads(self) -> tuple[CardLoad, ...]:
+        return await self._call("utilisation", _read_loads)
 
     async def events(self, timeout_s: float) -> tuple[HealthEvent, ...]:
         if self._event_set is None:
@@ -293,6 +297,30 @@ def _read_processes() -> tuple[ProcessFacts, ...]:
             processes: Sequence[Any] = _offered(partial(read, handle), ())
             found += [ProcessFacts(uuid, int(each.pid), int(each.usedGpuMemory or 0)) for each in processes]
     return tuple(found)
+
+
+def _read_loads() -> tuple[CardLoad, ...]:
+    found = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            found.append(_read_load(index))
+        except pynvml.NVMLError:
+            # A card that fails is missing here; `lost` says why.
+            continue
+    return tuple(found)
+
+
+def _read_load(index: int) -> CardLoad:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    rates = _offered(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle), None)
+    return CardLoad(
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        index=index,
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        memory_used_bytes=_offered(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).used), None),
+        gpu_percent=None if rates is None else int(rates.gpu),
+        memory_controller_percent=None if rates is None else int(rates.memory),
+    )
 
 
 def _register_events() -> Any:

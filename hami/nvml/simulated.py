@@ -12,6 +12,8 @@ A profile is a name and a list of cards:
         nvlink: 4                         # links from each of these cards to each other one
         nvswitch_links: 0                 # links of each of these cards to a switch
         mig: false
+        used_mib: 0                       # memory in use on each of these cards
+        gpu_percent: 0                    # how busy each of them is
         uuids: [GPU-...]                  # else made from the node's name, equal at every start
         mig_profiles:
           - {slices: 1, memory_mib: 4864, slice_count: 1, multiprocessors: 14, placements: [[0, 1], [1, 1]]}
@@ -40,6 +42,7 @@ from hami.core.model import MigPlacement
 from hami.nvml.probe import (
     CRITICAL_ERROR,
     CardFacts,
+    CardLoad,
     Cards,
     HealthEvent,
     MigProfileFacts,
@@ -72,6 +75,8 @@ class _Card(_Model):
     numa: int | list[int] = 0
     nvlink: int = 0
     nvswitch_links: int = 0
+    used_mib: int = 0
+    gpu_percent: int = 0
     mig: bool = False
     uuids: list[str] = []
     mig_profiles: list[_MigProfile] = []
@@ -180,6 +185,16 @@ class SimulatedProbe:
         await self._ask()
         return ()
 
+    async def loads(self) -> tuple[CardLoad, ...]:
+        profile = await self._ask()
+        kinds = [kind for kind in profile.cards for _ in range(kind.count)]
+        silent = {*profile.faults.lost, *profile.faults.unreadable}
+        return tuple(
+            _load(card, kind)
+            for card, kind in zip(self._all_cards(profile), kinds, strict=True)
+            if card.index not in silent
+        )
+
     async def close(self) -> None:
         return
 
@@ -219,6 +234,17 @@ class SimulatedProbe:
             mig_enabled=kind.mig,
             mig_profiles=tuple(_mig_profile(each) for each in kind.mig_profiles),
         )
+
+
+def _load(card: CardFacts, kind: _Card) -> CardLoad:
+    return CardLoad(
+        uuid=card.uuid,
+        index=card.index,
+        name=card.name,
+        memory_used_bytes=None if kind.memory_mib is None else kind.used_mib * _MIB,
+        gpu_percent=kind.gpu_percent,
+        memory_controller_percent=0,
+    )
 
 
 def made_uuid(node_name: str, index: int) -> str:

@@ -117,3 +117,19 @@ def test_profiles_that_come_with_hami_can_be_read() -> None:
 
     for path in profiles_dir().glob("*.yaml"):
         assert read_profile(path).cards, path
+
+
+BUSY = """
+cards:
+  - {model: Tesla T4, count: 2, memory_mib: 15360, used_mib: 300, gpu_percent: 40}
+  - {model: GB10, memory_mib: null}
+faults: {lost: [1]}
+"""
+
+
+async def test_loads_of_cards_that_answer(tmp_path: Path) -> None:
+    loads = await opened(tmp_path, BUSY).loads()
+    assert [(load.index, load.name, load.memory_used_bytes, load.gpu_percent) for load in loads] == [
+        (0, "Tesla T4", 300 * 1024 * 1024, 40),
+        (2, "GB10", None, 0),
+    ]

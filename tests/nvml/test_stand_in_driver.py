@@ -25,7 +25,7 @@ async def main():
     probe = RealProbe(0.5, driver_root=Path(sys.argv[1]))
     found = {}
     asked = {"cards": probe.cards, "pairs": probe.pairs, "lost": probe.lost, "processes": probe.processes,
-             "events": lambda: probe.events(0.05)}
+             "events": lambda: probe.events(0.05), "loads": probe.loads}
     for name, ask in asked.items():
         try:
             found[name] = await ask()
@@ -79,6 +79,14 @@ def test_cards_are_read_through_pynvml(tmp_path: Path) -> None:
     ]
     assert found["lost"] == {}
     assert found["processes"] == []
+
+
+def test_loads_are_read_through_pynvml(tmp_path: Path) -> None:
+    """A driver whose cards hold nothing, one without a memory query (unified memory)."""
+    unified = "card uuid=GPU-b memory_mib=8 memory_query=unsupported utilization=5 minor=1\n"
+    found = probed(tmp_path, f"card uuid=GPU-a memory_mib=16384 utilization=37 minor=0\n{unified}")
+    loads = [(load["uuid"], load["memory_used_bytes"], load["gpu_percent"]) for load in found["loads"]]
+    assert loads == [("GPU-a", 0, 37), ("GPU-b", None, 5)]
 
 
 def test_quiet_cards_have_no_events_and_a_driver_without_them_says_so(tmp_path: Path) -> None:
