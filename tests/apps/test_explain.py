@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 from hami.apps import cli
 from hami.core import keys
 from hami.core.codec import RegisterForm, encode_register
+from hami.kube.client import ApiClient
 from hami.sim.apiserver import ApiServer
 from tests.placement.fakes import NVIDIA, card
 
-Run = Any
+Object = dict[str, Any]
 
 
-def node(name: str, *, cordon: str = "", unschedulable: bool = False, lock: str = "") -> dict[str, Any]:
+def node(name: str, *, cordon: str = "", unschedulable: bool = False, lock: str = "") -> Object:
     notes = {NVIDIA.register_key: encode_register([card(0, node=name), card(1, node=name)], RegisterForm.JSON)}
     notes |= {keys.DEVICE_CORDON: cordon} if cordon else {}
     notes |= {keys.NODE_LOCK: lock} if lock else {}
@@ -26,9 +28,7 @@ def node(name: str, *, cordon: str = "", unschedulable: bool = False, lock: str 
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {"unschedulable": unschedulable}}
 
 
-def pod(
-    name: str, *, annotations: dict[str, str] | None = None, node_name: str = "", **limits: object
-) -> dict[str, Any]:
+def pod(name: str, *, annotations: dict[str, str] | None = None, node_name: str = "", **limits: object) -> Object:
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": annotations or {}}
     wanted = {f"nvidia.com/{key}": str(value) for key, value in limits.items()}
     spec: dict[str, Any] = {"containers": [{"name": "main", "image": "none", "resources": {"limits": wanted}}]}
@@ -37,7 +37,7 @@ def pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def holding(name: str, text: str, node_name: str, phase: str = "success") -> dict[str, Any]:
+def holding(name: str, text: str, node_name: str, phase: str = "success") -> Object:
     notes = {
         keys.VGPU_NODE: node_name,
         NVIDIA.allocated_key: text,
@@ -47,7 +47,7 @@ def holding(name: str, text: str, node_name: str, phase: str = "success") -> dic
     return pod(name, annotations=notes, node_name=node_name, gpu=1)
 
 
-def quota(limit: str) -> dict[str, Any]:
+def quota(limit: str) -> Object:
     meta = {"name": "q", "namespace": "default"}
     return {"kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {"limits.nvidia.com/gpumem": limit}}}
 
@@ -60,7 +60,7 @@ class Cli:
         self._capsys = capsys
         self.out = self.err = ""
 
-    def holds(self, *items: dict[str, Any]) -> None:
+    def holds(self, *items: Object) -> None:
         self.dump.write_text(json.dumps({"kind": "List", "items": items}))
 
     def __call__(self, *argv: str, dump: bool = True, program: str = "hami") -> int:
@@ -68,7 +68,7 @@ class Cli:
         self.out, self.err = self._capsys.readouterr()
         return status
 
-    def json(self, *argv: str) -> dict[str, Any]:
+    def json(self, *argv: str) -> Object:
         self(*argv, "-o", "json")
         found: dict[str, Any] = json.loads(self.out)
         return found
@@ -228,14 +228,10 @@ def test_a_dump_that_is_none(run: Cli, text: str, problem: str) -> None:
 async def test_live(run: Cli, tmp_path: Path) -> None:
     async with ApiServer() as api:
         config = api.write_kubeconfig(tmp_path / "kubeconfig")
-        from hami.kube.client import ApiClient
-
         async with await ApiClient.load(str(config), qps=1000, burst=1000) as client:
             await client.request("POST", "/api/v1/nodes", msgspec.json.encode(node("n1")))
             body = pod("p", gpu=1, gpumem=99000)
             await client.request("POST", "/api/v1/namespaces/default/pods", msgspec.json.encode(body))
-        import asyncio
-
         arguments = ("p", "--kubeconfig", str(config))
         assert await asyncio.to_thread(lambda: run(*arguments, dump=False)) == 1
         assert "pod default/p: does not fit on any of 1 nodes" in run.out
