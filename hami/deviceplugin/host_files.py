@@ -13,17 +13,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from hami.vendors.nvidia.folders import CONTAINERS, LIMITS, folder_name
+
 _OPEN_MODE: Final = 0o777
-_CONTAINERS: Final = "containers"
-_LIMITS: Final = "limits"
 
 
 def container_dir(vgpu_dir: Path, pod_uid: str, container: str) -> Path:
     """The folder of one container: `containers/<podUID>_<containerName>`. Raises ValueError for names with a slash."""
-    name = f"{pod_uid}_{container}"
-    if "/" in name or not pod_uid or not container:
-        raise ValueError(f"{name!r} is no name of a container's folder")
-    return vgpu_dir / _CONTAINERS / name
+    return vgpu_dir / CONTAINERS / folder_name(pod_uid, container)
 
 
 def limits_file(vgpu_dir: Path, name: str) -> Path:
@@ -31,7 +28,7 @@ def limits_file(vgpu_dir: Path, name: str) -> Path:
 
     Not in that folder: containers may write there, and the file would be theirs.
     """
-    return vgpu_dir / _LIMITS / name
+    return vgpu_dir / LIMITS / name
 
 
 def prepare_container_dir(folder: Path, lock_dir: Path) -> None:
@@ -68,8 +65,8 @@ def write_atomically(path: Path, content: bytes, mode: int) -> None:
 
 def orphaned_dirs(vgpu_dir: Path, live_pod_uids: frozenset[str]) -> frozenset[str]:
     """Names of containers with a folder or limits here whose pod is not among `live_pod_uids`. Raises OSError."""
-    folders = [entry for entry in _entries(vgpu_dir / _CONTAINERS) if entry.is_dir()]
-    names = [entry.name for entry in (*folders, *_entries(vgpu_dir / _LIMITS))]
+    folders = [entry for entry in _entries(vgpu_dir / CONTAINERS) if entry.is_dir()]
+    names = [entry.name for entry in (*folders, *_entries(vgpu_dir / LIMITS))]
     return frozenset(name for name in names if name.partition("_")[0] not in live_pod_uids)
 
 
@@ -80,6 +77,6 @@ def _entries(folder: Path) -> list[Path]:
 def remove_dirs(vgpu_dir: Path, names: Iterable[str]) -> None:
     """Removes container folders and limits; what cannot be removed is left for the next time."""
     for name in names:
-        shutil.rmtree(vgpu_dir / _CONTAINERS / name, ignore_errors=True)
+        shutil.rmtree(vgpu_dir / CONTAINERS / name, ignore_errors=True)
         with contextlib.suppress(OSError):
             limits_file(vgpu_dir, name).unlink()
