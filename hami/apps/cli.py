@@ -20,10 +20,11 @@ COMMANDS: Final = {
     "device-plugin": ("hami.apps.device_plugin", "kubelet device plugin of a GPU node"),
     "certs": ("hami.apps.certs", "certificates of webhook and extender: create, patch"),
     "explain": ("hami.apps.explain", "why a pod fits or not, card by card, and what would help"),
+    "doctor": ("hami.apps.doctor", "what is wrong with sharing in a cluster, and what to do"),
     "dev": ("hami.apps.dev", "helpers for development: scheduler-config"),
     "demo": ("hami.apps.demo", "three simulated GPU nodes, ten pods and their stories, on this machine"),
 }
-KUBECTL_COMMANDS: Final = ("demo", "explain")
+KUBECTL_COMMANDS: Final = ("demo", "explain", "doctor")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
