@@ -34,6 +34,7 @@ When = Literal["before", "after"]
 READS = ("GET", "HEAD", "OPTIONS")
 HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length")
 START_TIMEOUT_S = 10
+CLOSING_ROUNDS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,7 +177,11 @@ class FaultProxy:
         for runner in self._runners:
             await runner.cleanup()
         assert self._session is not None
+        if isinstance(self._session.connector, TCPConnector):
+            await self._session.connector.close(abort_ssl=True)
         await self._session.close()
+        for _ in range(CLOSING_ROUNDS):
+            await asyncio.sleep(0)  # aborted transports close their sockets in the loop's next rounds
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         number = None if request.method in READS else self._record(request)
