@@ -15,6 +15,13 @@ FLAGS: Final = (
     Flag("json", "print pods, nodes, cards and events as JSON", False, flags.boolean, switch=True),
     Flag("serve", "stay up after the tour and print a kubeconfig", False, flags.boolean, switch=True),
     Flag("pods", "run these pods (YAML) instead of the tour's", "", metavar="FILE"),
+    Flag(
+        "containers",
+        "real processes under the limiter where this machine can have them (auto), or simulated",
+        "auto",
+        flags.choice("auto", "simulated"),
+    ),
+    Flag("cache", "folder of what is slow to build", "", env="HAMI_CACHE", metavar="DIR"),
     Flag("profiles", "hardware of the nodes, comma separated", ",".join(PROFILES), metavar="NAMES"),
 )
 
@@ -24,4 +31,6 @@ def main(argv: Sequence[str]) -> int:
     values, _ = flags.parse("hami demo", "A tour of GPU sharing on this machine.", FLAGS, argv, flags.environment())
     profiles = [name.strip() for name in values["profiles"].split(",") if name.strip()]
     pods = Path(values["pods"]) if values["pods"] else None
-    return run.run(profiles, pods, as_json=values["json"], serve=values["serve"])
+    cache = Path(values["cache"]) if values["cache"] else Path.home() / ".cache" / "hami"
+    options = run.Options(values["json"], values["serve"], values["containers"], cache)
+    return run.run(profiles, pods, options)

@@ -15,7 +15,8 @@ import yaml
 
 from hami.core.errors import ApiError, ConfigError
 from hami.core.objects import Node, Pod
-from hami.ctl.demo import report
+from hami.ctl.demo import containers, report
+from hami.ctl.demo.containers import Kind
 from hami.ctl.demo.report import PodReport
 from hami.ctl.demo.show import Screen
 from hami.ctl.demo.stage import NVIDIA, Stage
@@ -36,7 +37,16 @@ class Outcome(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-def run(profiles: Sequence[str], pods_file: Path | None, *, as_json: bool, serve: bool) -> int:
+class Options(msgspec.Struct, frozen=True):
+    """How the tour is told, whether it stays, and what its containers are (`auto` or `simulated`)."""
+
+    as_json: bool
+    serve: bool
+    containers: str
+    cache: Path
+
+
+def run(profiles: Sequence[str], pods_file: Path | None, options: Options) -> int:
     """Exit status: 0 if every pod ended as the tour says. Raises HamiError when the stage cannot be set.
 
     `profiles` gives one node each; `pods_file` holds a stranger's pods, which take the place of the tour's.
@@ -47,7 +57,7 @@ def run(profiles: Sequence[str], pods_file: Path | None, *, as_json: bool, serve
         raise ConfigError(f"--profiles: the tour needs {','.join(PROFILES)}; give --pods FILE with other hardware")
     tour = TOUR if pods_file is None else guests(pods_file)
     try:
-        return asyncio.run(_demo(tour, profiles, as_json=as_json, serve=serve, guests=pods_file is not None))
+        return asyncio.run(_demo(tour, profiles, options, guests=pods_file is not None))
     except KeyboardInterrupt:
         return 130
 
@@ -75,27 +85,33 @@ def _is_list(document: Any) -> bool:
     return isinstance(document, dict) and str(document.get("kind", "")).endswith("List")
 
 
-async def _demo(tour: Sequence[Stop], profiles: Sequence[str], *, as_json: bool, serve: bool, guests: bool) -> int:
-    screen = Screen(progress_to_stderr=as_json)
+async def _demo(tour: Sequence[Stop], profiles: Sequence[str], options: Options, *, guests: bool) -> int:
+    screen = Screen(progress_to_stderr=options.as_json)
+    kind = await containers.choose(options.containers, options.cache, screen.step)
     started = time.monotonic()
     screen.step(f"starting an embedded cluster with {len(profiles)} nodes: {', '.join(profiles)}")
-    async with Stage(profiles) as stage:
+    async with Stage(profiles, kind.toolkit) as stage:
         screen.step("webhook, extender and device plugins are real processes:", time.monotonic() - started)
         for process in stage.processes:
             where = f"  {stage.scheduler_url}" if process.name == "scheduler" else ""
             screen.step(f"  {process.name:<26} pid {process.pid}{where}")
-        screen.step(f"API server stand-in at {stage.api_url}; containers are simulated, no GPU is used")
+        screen.step(f"API server stand-in at {stage.api_url}; no GPU is used")
         outcomes = [await _walk(stage, screen, stop, guest=guests) for stop in tour]
         nodes = await _nodes(stage)
-        ok = not any(outcome.problems for outcome in outcomes)
-        if as_json:
-            print(_json(stage, nodes, outcomes, ok, time.monotonic() - started))
+        found = await containers.look(await _pods(stage), stage.runners, (NVIDIA,))
+        ok = not any(outcome.problems for outcome in outcomes) and not any(one.problems for one in found)
+        screen.step(containers.sentence(kind, found))
+        for problem in (problem for one in found for problem in one.problems):
+            screen.problem(problem)
+        if options.as_json:
+            said = Said(kind, tuple(found))
+            print(_json(stage, nodes, outcomes, said, ok, time.monotonic() - started))
         else:
             _show(screen, nodes, outcomes, guests=guests)
             screen.step(
                 "every pod ended as the tour says" if ok else "NOT as the tour says", time.monotonic() - started
             )
-        if serve:
+        if options.serve:
             await _serve(screen, stage)
     return 0 if ok else 1
 
@@ -164,8 +180,11 @@ async def _look(stage: Stage, namespace: str, name: str) -> PodReport:
 
 async def _nodes(stage: Stage) -> list[report.NodeReport]:
     nodes = msgspec.convert((await stage.get("/api/v1/nodes"))["items"], list[Node])
-    pods = msgspec.convert((await stage.get("/api/v1/pods"))["items"], list[Pod])
-    return report.nodes_report(nodes, pods, (NVIDIA,))
+    return report.nodes_report(nodes, await _pods(stage), (NVIDIA,))
+
+
+async def _pods(stage: Stage) -> list[Pod]:
+    return msgspec.convert((await stage.get("/api/v1/pods"))["items"], list[Pod])
 
 
 def _show(screen: Screen, nodes: list[report.NodeReport], outcomes: Sequence[Outcome], *, guests: bool) -> None:
@@ -177,7 +196,27 @@ def _show(screen: Screen, nodes: list[report.NodeReport], outcomes: Sequence[Out
         screen.story(outcome.pod)
 
 
-def _json(stage: Stage, nodes: list[report.NodeReport], outcomes: Sequence[Outcome], ok: bool, seconds: float) -> str:
+class Said(msgspec.Struct, frozen=True):
+    """What the containers are, and what they said."""
+
+    kind: Kind
+    found: tuple[containers.Found, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The field `containers` of `--json`."""
+        kit = self.kind.toolkit
+        return {
+            "real": kit is not None,
+            "isolation": kit.isolation if kit else "",
+            "why_simulated": self.kind.why,
+            "sentence": containers.sentence(self.kind, self.found),
+            "found": msgspec.to_builtins(self.found),
+        }
+
+
+def _json(
+    stage: Stage, nodes: list[report.NodeReport], outcomes: Sequence[Outcome], said: Said, ok: bool, seconds: float
+) -> str:
     pods = [
         {
             "name": outcome.pod.name,
@@ -199,6 +238,7 @@ def _json(stage: Stage, nodes: list[report.NodeReport], outcomes: Sequence[Outco
         "ok": ok,
         "seconds": round(seconds, 2),
         "processes": processes,
+        "containers": said.document(),
         "nodes": msgspec.to_builtins(nodes),
         "pods": pods,
     }

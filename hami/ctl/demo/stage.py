@@ -16,7 +16,11 @@ import msgspec
 from hami.certs import make
 from hami.ctl.demo.processes import HamiProcess
 from hami.kube.client import ApiClient
+from hami.sim import profiles
 from hami.sim.cluster import SimCluster
+from hami.sim.containers.host import NodeHost
+from hami.sim.containers.runner import ProcessRunner
+from hami.sim.containers.toolkit import Toolkit
 from hami.sim.kubelet.kubelet import Kubelet, KubeletConfig
 from hami.sim.scheduler.config import ExtenderConfig, SchedulerConfig
 from hami.sim.scheduler.scheduler import Scheduler
@@ -26,19 +30,27 @@ from hami.vendors.nvidia.device import Nvidia
 SCHEDULER_NAME: Final = "hami-scheduler"
 EXTENDER_TIMEOUT_S: Final = 30.0
 WEBHOOK_TIMEOUT_S: Final = 10
+CONTAINER_HOOK: Final = "/usr/local"
+"""The hook path as containers see it; on this machine it is a folder of the demo."""
 DEVICE_CONFIG: Final = "nvidia:\n  deviceSplitCount: 10\n"
 NVIDIA: Final = Nvidia(NvidiaConfig())
 
 
 class Stage:
-    """Everything the tour needs. `async with Stage(profiles) as stage: …`; the folder goes when it ends."""
+    """Everything the tour needs. `async with Stage(hardware) as stage: …`; the folder goes when it ends.
 
-    def __init__(self, profiles: Sequence[str]) -> None:
-        self._profiles = profiles
+    `toolkit`: what real containers are made with; None for simulated ones.
+    """
+
+    def __init__(self, hardware: Sequence[str], toolkit: Toolkit | None = None) -> None:
+        self._hardware = hardware
+        self._toolkit = toolkit
         self._exits = contextlib.AsyncExitStack()
         self._folder = Path()
         self.nodes: dict[str, str] = {}
         """Node name -> profile."""
+        self.runners: dict[str, ProcessRunner] = {}
+        """Node name -> its container runtime; empty where containers are simulated."""
         self.processes: list[HamiProcess] = []
         self.client: ApiClient
         self.scheduler_url = ""
@@ -75,7 +87,7 @@ class Stage:
         (self._folder / "device-config.yaml").write_text(DEVICE_CONFIG)
         self._cluster = await self._exits.enter_async_context(SimCluster(directory=self._folder))
         self.client = await self._exits.enter_async_context(await ApiClient.load(str(self.kubeconfig)))
-        await asyncio.gather(self._start_scheduler(), *(self._start_node(profile) for profile in self._profiles))
+        await asyncio.gather(self._start_scheduler(), *(self._start_node(profile) for profile in self._hardware))
         self.processes.sort(key=lambda process: (process.name != "scheduler", process.name))
         await self._start_kube_scheduler()
 
@@ -131,16 +143,21 @@ class Stage:
         name = f"node-{profile}" if profile not in self.nodes.values() else f"node-{profile}-{len(self.nodes)}"
         self.nodes[name] = profile
         folder = self._folder / name
-        for part in ("plugins", "host", "cdi", "lock"):
+        for part in ("plugins", "cdi", "lock"):
             (folder / part).mkdir(parents=True)
-        kubelet = Kubelet(self.api_url, KubeletConfig(name=name, directory=folder / "plugins", labels={"gpu": "on"}))
+        host = NodeHost(folder, name, profiles.load(profile))
+        if self._toolkit is not None:
+            host.install(self._toolkit, CONTAINER_HOOK)
+            self.runners[name] = ProcessRunner(self._toolkit, host)
+        config = KubeletConfig(name=name, directory=folder / "plugins", labels={"gpu": "on"})
+        kubelet = Kubelet(self.api_url, config, self.runners.get(name))
         await kubelet.start()
         self._exits.push_async_callback(kubelet.stop)
         arguments = [
             "device-plugin", "--kubeconfig", str(self.kubeconfig), "--node-name", name,
             "--device-config-file", str(self._folder / "device-config.yaml"), "--kubelet-dir", str(folder / "plugins"),
-            "--hook-path", str(folder / "host"), "--cdi-root", str(folder / "cdi"), "--lock-dir", str(folder / "lock"),
-            "--nvml", f"sim:{profile}",
+            "--hook-path", str(host.hook_path), "--container-hook-path", CONTAINER_HOOK,
+            "--cdi-root", str(folder / "cdi"), "--lock-dir", str(folder / "lock"), "--nvml", f"sim:{host.profile_file}",
         ]  # fmt: skip
         process = await self._launch(f"device-plugin {name}", arguments)
         await self._wait_registered(name, process)

@@ -29,6 +29,7 @@ class NodeHost:
         self.profile = _with_uuids(profile, node)
         for part in ("hook/vgpu", "cards", "roots", "logs"):
             (folder / part).mkdir(parents=True, exist_ok=True)
+        self.profile_file.write_text(yaml.safe_dump(msgspec.to_builtins(self.profile)))
 
     @property
     def hook_path(self) -> Path:
@@ -52,7 +53,6 @@ class NodeHost:
         (vgpu / "ld.so.preload").write_text(f"{container_hook_path}/vgpu/libvgpu.so\n")
         (self.cards / "cards.conf").write_text(_cards_text(self.profile))
         self.cards.chmod(0o777)
-        self.profile_file.write_text(yaml.safe_dump(msgspec.to_builtins(self.profile)))
 
 
 def _with_uuids(profile: Profile, node: str) -> Profile:
