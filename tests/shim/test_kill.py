@@ -66,10 +66,12 @@ def test_killed_at_work(box: Container, prober: Prober) -> None:
     chance = random.Random(1)
     for round_number in range(ROUNDS):
         victims = [box.start("churn", 1 + round_number % 3, chance.randrange(1000)) for _ in range(2)]
-        for victim in victims:
-            assert victim.stdout is not None
-            assert victim.stdout.readline() == "at work\n"
-        _kill_after(victims, chance.uniform(0, 0.004))
+        try:
+            for victim in victims:
+                assert victim.stdout is not None
+                assert victim.stdout.readline() == "at work\n"
+        finally:
+            _kill_after(victims, chance.uniform(0, 0.004))
         _assert_all_given_back(prober)
 
 

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #define SLOTS 32
 
@@ -64,6 +65,7 @@ int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 1;
     unsigned int seed = argc > 2 ? (unsigned int)atoi(argv[2]) : 1;
     char *none[] = {argv[0], NULL};
+    alarm(300); /* nobody's orphan for ever */
     start(1, none);
     printf("at work\n");
     fflush(stdout);
