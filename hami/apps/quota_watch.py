@@ -65,6 +65,7 @@ class QuotaWatch:
 
     def _replaced(self, quotas: list[ResourceQuota]) -> None:
         self._world.quotas.replace(quotas)
+        self._world.on_quota_changed()
         self.settled.set()
 
     def _on_quota(self, kind: EventType, quota: ResourceQuota) -> None:
@@ -72,3 +73,4 @@ class QuotaWatch:
             self._world.quotas.remove(quota.metadata.namespace, quota.metadata.name)
         else:
             self._world.quotas.apply(quota)
+        self._world.on_quota_changed()

@@ -96,6 +96,7 @@ class Scheduler:
             log.info("listening", url=listener.url, version=__version__, pid=os.getpid())
         jobs = [recorder.run(), nodes.run(), pods.run(), quotas.run(), labels.run(), self.world.sweep()]
         jobs.append(self._audit(Auditor(self.world, KubeWriter(client, Lane.DEFAULT), recorder)))
+        jobs.append(self.world.waking.run(KubeWriter(client, Lane.DEFAULT), self.world.settle, self.world.is_gone))
         jobs.append(self._wait_synced(nodes, pods, quotas))
         jobs += self._follow_leadership(client)
         if tls and settings.cert_file and settings.key_file:

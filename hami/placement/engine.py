@@ -148,6 +148,7 @@ class Engine:
         clock = self._world.clock
         self._world.ledger.reserve(pod, node, found, clock.monotonic_s(), clock.unix_s())
         self._news.forget(pod.metadata.uid)
+        self._world.waking.placed(pod.metadata.uid)
         return FilterAnswer(node=node, narrate=functools.partial(fitting.event, node, names))
 
     def _no_fit(
@@ -179,6 +180,7 @@ class Engine:
         rejections: Mapping[str, Rejection | str],
         texts: Mapping[str, str],
     ) -> FilterAnswer:
+        self._world.waking.refused(pod.metadata.uid)
         if not self._news.is_news(pod.metadata.uid, texts, self._world.clock.monotonic_s()):
             return FilterAnswer(failed=texts, unresolvable=texts)
         return FilterAnswer(

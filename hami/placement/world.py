@@ -25,6 +25,7 @@ from hami.placement.ledger import Ledger
 from hami.placement.ports import Clock
 from hami.placement.quotas import Quotas
 from hami.placement.signals import Signals
+from hami.placement.waking import Waking
 
 SLICE_S: Final = 0.003
 """Bulk work gives way to other tasks after this long (design 4, promise 7: no slice above 5 ms)."""
@@ -92,6 +93,7 @@ class World:
         self.columns = Columns()
         self.in_flight = InFlight()
         self.signals = Signals()
+        self.waking = Waking(clock)
         self._views: dict[str, NodeView] = {}
         self._dirty: dict[str, None] = {}
         self._hardware: dict[Hashable, int] = {}
@@ -118,6 +120,7 @@ class World:
         changed = self.inventory.apply(node, self.clock.monotonic_s(), self.clock.unix_s(), listed=listed)
         if changed or node.name not in self._views:
             self._dirty[node.name] = None
+        self.waking.changed()
         self.signals.fire(f"node/{node.name}")
 
     def on_node_deleted(self, name: str) -> None:
@@ -128,13 +131,19 @@ class World:
     def on_pod(self, pod: Pod) -> None:
         """A pod was added or changed."""
         self.ledger.apply(pod, self.clock.monotonic_s(), self.clock.unix_s())
+        self.waking.changed()
         self.signals.fire(f"pod/{pod.key}")
 
     def on_pod_deleted(self, namespace: str, name: str, uid: str) -> None:
         self._gone = _remembered(self._gone, uid)
         self.ledger.forget(uid)
         self.in_flight.call_off(uid, "the pod was deleted")
+        self.waking.changed()
         self.signals.fire(f"pod/{namespace}/{name}")
+
+    def on_quota_changed(self) -> None:
+        """Quotas allow other things than before. kube-scheduler does not watch them."""
+        self.waking.unseen_room(next(iter(self._views), ""))
 
     async def nodes_replaced(self, nodes: Sequence[Node]) -> None:
         """Takes a complete list of nodes, in slices."""
@@ -254,7 +263,10 @@ class World:
         problem = cards.problem or self._blocked(name)
         self._revision += 1
         hardware = self._hardware_of(name, state.devices)
+        known = self._views.get(name)
         self._views[name] = NodeView(state, problem, self._revision, hardware, _unknown_ids(cards, uses))
+        if not problem and (known is None or known.problem or _may_take_more(known.state, state)):
+            self.waking.room(name)
         if problem:
             self.columns.remove(name)
         else:
@@ -294,6 +306,16 @@ class World:
     def _blocked(self, name: str) -> str:
         problem = self.ledger.problem(name)
         return f"takes no new shares: {problem}" if problem else ""
+
+
+def _may_take_more(before: NodeState, now: NodeState) -> bool:
+    """Whether cards changed in themselves, or anything that was taken is free."""
+    if before.devices is not now.devices or before.cordoned != now.cordoned:
+        return True
+    return any(
+        new.slots < old.slots or new.memory_mib < old.memory_mib or new.core_percent < old.core_percent
+        for old, new in zip(before.uses, now.uses, strict=True)
+    )
 
 
 def _unknown_ids(cards: CardsView, uses: Iterable[str]) -> tuple[str, ...]:
