@@ -18,6 +18,7 @@ from hami.core.errors import HamiError
 COMMANDS: Final = {
     "scheduler": ("hami.apps.scheduler", "webhook and kube-scheduler extender"),
     "device-plugin": ("hami.apps.device_plugin", "kubelet device plugin of a GPU node"),
+    "monitor": ("hami.apps.monitor", "metrics of a GPU node and its containers, feedback by priority"),
     "certs": ("hami.apps.certs", "certificates of webhook and extender: create, patch"),
     "explain": ("hami.apps.explain", "why a pod fits or not, card by card, and what would help"),
     "doctor": ("hami.apps.doctor", "what is wrong with sharing in a cluster, and what to do"),

@@ -1,0 +1,83 @@
+"""Settings of `hami monitor`. Flags and variables are upstream's where it has them (spec/node 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hami.config import flags
+from hami.config.flags import Flag
+from hami.config.scheduler import KLOG
+from hami.core.errors import ConfigError
+from hami.web.server import Address, parse_address
+
+_VGPU: Final = "vgpu"
+
+
+class MonitorProcessSettings(msgspec.Struct, frozen=True):
+    """Everything that `hami monitor` is told."""
+
+    kubeconfig: str
+    node_name: str
+    vgpu_dir: Path
+    metrics_listen: Address
+    legacy_metrics: bool
+    resync_interval_s: float
+    nvml: str
+    driver_root: str
+    verbosity: int
+
+
+FLAGS: Final = (
+    Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
+    Flag("node-name", "name of this node's Node object", "", env="NODE_NAME", metavar="NAME"),
+    Flag(
+        "hook-path",
+        "the device plugin's hook path, or the folder vgpu in it",
+        "/usr/local",
+        env="HOOK_PATH",
+        metavar="DIR",
+    ),
+    Flag("metrics-bind-address", "listener of /metrics and /healthz", ":9394", metavar="ADDRESS"),
+    Flag("legacy-metrics", "also give the metric names of HAMi before 2.9", False, flags.boolean, switch=True),
+    Flag(
+        "resync-interval",
+        "how long a container's folder stays without its pod",
+        300.0,
+        flags.duration_s,
+        env="HAMI_RESYNC_INTERVAL",
+        metavar="DURATION",
+    ),
+    Flag("nvml", "real, or sim:PROFILE for a machine without GPUs", "real", metavar="SOURCE"),
+    Flag("nvidia-driver-root", "host folder of the driver", "/", env="NVIDIA_DRIVER_ROOT", metavar="DIR"),
+    flags.VERBOSITY,
+)
+
+
+def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[MonitorProcessSettings, list[str]]:
+    """Settings and the ignored flags that were given. Raises ConfigError."""
+    values, ignored = flags.parse(
+        "hami monitor", "Metrics of a GPU node and its containers.", FLAGS, argv, environment, ignored=KLOG
+    )
+    if not values["node_name"]:
+        raise ConfigError("--node-name is required: the name of this node")
+    settings = MonitorProcessSettings(
+        kubeconfig=values["kubeconfig"],
+        node_name=values["node_name"],
+        vgpu_dir=vgpu_dir(Path(values["hook_path"])),
+        metrics_listen=parse_address(values["metrics_bind_address"], default_https=False, flag="metrics-bind-address"),
+        legacy_metrics=values["legacy_metrics"],
+        resync_interval_s=values["resync_interval"],
+        nvml=values["nvml"],
+        driver_root=values["nvidia_driver_root"],
+        verbosity=values["v"],
+    )
+    return settings, ignored
+
+
+def vgpu_dir(hook_path: Path) -> Path:
+    """Upstream's monitor is told `<hook path>/vgpu` where its plugin is told `<hook path>` (spec/node 6.1): either."""
+    return hook_path if hook_path.name == _VGPU else hook_path / _VGPU

@@ -1,0 +1,97 @@
+"""One look at all containers of the node: folders matched to pods, regions read (spec/node 6.2).
+
+Runs on a thread; nothing that a container does to its folder makes it fail for the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hami.core.objects import Pod
+from hami.monitor import regions
+from hami.monitor.feedback import Activity, decide
+from hami.shim.layout import RegionError, RegionState
+from hami.vendors.nvidia.folders import CONTAINERS, parse_folder_name
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUse:
+    """A container with a region, and what that says."""
+
+    namespace: str
+    pod: str
+    container: str
+    path: Path
+    state: RegionState
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All containers at one moment."""
+
+    uses: tuple[ContainerUse, ...] = ()
+    strangers: frozenset[str] = frozenset()
+    """Folders whose pod is not known."""
+    problems: tuple[tuple[str, str], ...] = ()
+    """Folder or file, and why it could not be read."""
+
+
+def look(vgpu_dir: Path, pods: Mapping[str, Pod]) -> Look:
+    """Reads every region of a known pod. Raises OSError where the folder of folders cannot be listed."""
+    uses: list[ContainerUse] = []
+    strangers: set[str] = set()
+    problems: list[tuple[str, str]] = []
+    for name in _folders(vgpu_dir):
+        key = parse_folder_name(name)
+        if key is None:
+            problems.append((name, "the name is not <podUID>_<containerName>"))
+        elif key.pod_uid not in pods:
+            strangers.add(name)
+        else:
+            try:
+                uses.extend(_use(vgpu_dir, name, pods[key.pod_uid], key.container))
+            except (RegionError, OSError) as error:
+                problems.append((name, str(error)))
+    return Look(tuple(uses), frozenset(strangers), tuple(problems))
+
+
+def _folders(vgpu_dir: Path) -> list[str]:
+    """Names in order. The folder is missing until the plugin's first Allocate."""
+    try:
+        with os.scandir(vgpu_dir / CONTAINERS) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+
+
+def _use(vgpu_dir: Path, folder: str, pod: Pod, container: str) -> Iterator[ContainerUse]:
+    path = regions.region_path(vgpu_dir, folder)
+    if path is not None:
+        yield ContainerUse(pod.metadata.namespace, pod.metadata.name, container, path, regions.read(path))
+
+
+def give_feedback(uses: Iterable[ContainerUse], now_s: float) -> tuple[tuple[str, str], ...]:
+    """One tick of the feedback; returns what could not be written."""
+    known = list(uses)
+    problems = []
+    for use, feedback in zip(known, decide([_activity(use.state) for use in known], now_s), strict=True):
+        try:
+            regions.write(use.path, use.state, feedback)
+        except RegionError as error:
+            problems.append((use.path.parent.name, str(error)))
+    return tuple(problems)
+
+
+def _activity(state: RegionState) -> Activity:
+    # Samples of upstream's library outlive its killed processes: they would count as busy for ever.
+    busy = state.ours and any(card.sm_percent for process in state.processes for card in process.cards)
+    return Activity(
+        cards=frozenset(card.uuid for card in state.cards),
+        priority=state.priority,
+        recent_kernel=state.recent_kernel,
+        last_kernel_time_s=state.last_kernel_time_s,
+        sm_busy=busy,
+    )
