@@ -1,0 +1,80 @@
+"""Leadership with the real kube-scheduler's Lease: who holds it answers, and a lease that ends ends it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.components import Cluster
+from tests.cluster.conftest import running
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.pods import Workspace, gpu_pod
+from tests.cluster.processes import wait_until
+from tests.tools.audit import audit_cluster
+
+ELECTION = """leaderElection:
+  leaderElect: true
+  resourceName: kube-scheduler
+  resourceNamespace: kube-system
+  leaseDuration: 6s
+  renewDeadline: 4s
+  retryPeriod: 1s"""
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system"
+ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "hami-leader"}
+RULE = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["kube-scheduler"]}
+
+
+@pytest.fixture(scope="module")
+def cluster(plane: ControlPlane) -> Iterator[Cluster]:
+    config = plane.folder / "kube-scheduler.yaml"
+    text = config.read_text()
+    assert "leaderElection:\n  leaderElect: false" in text
+    config.write_text(text.replace("leaderElection:\n  leaderElect: false", ELECTION))
+    with running(Cluster(plane, ["--leader-elect=true"])) as cluster:
+        rule = {**RULE, "verbs": ["get", "list", "watch"]}
+        cluster.api.post(f"{RBAC}/roles", {"metadata": {"name": "hami-leader"}, "rules": [rule]})
+        account = {"kind": "ServiceAccount", "name": "hami-scheduler", "namespace": "hami-system"}
+        binding = {"metadata": {"name": "hami-leader"}, "roleRef": ROLE, "subjects": [account]}
+        cluster.api.post(f"{RBAC}/rolebindings", binding)
+        cluster.add_nodes(["a100x4"])
+        yield cluster
+
+
+def filtered(cluster: Cluster) -> str:
+    """What the extender says to a filter call."""
+    context = ssl.create_default_context(cafile=str(cluster.scheduler.certificates / "ca.crt"))
+    pod = gpu_pod("asked", {"gpu": 1, "gpumem": 100})
+    pod["metadata"] |= {"namespace": "default", "uid": "asked"}
+    body: dict[str, Any] = {"Pod": pod, "NodeNames": ["nowhere"]}
+    request = urllib.request.Request(
+        f"{cluster.plane.extender_url}/filter", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+        return str(json.load(answer)["Error"])
+
+
+def test_the_host_of_the_real_holder_leads(cluster: Cluster, workspace: Workspace) -> None:
+    workspace.add(gpu_pod("p", {"gpu": 1, "gpumem": 1000}))
+    workspace.wait_phase("p")
+    holder = cluster.api.get(LEASE)["spec"]["holderIdentity"]
+    assert holder.rpartition("_")[0] == socket.gethostname()
+    assert filtered(cluster) == ""
+
+
+def test_a_lease_that_ends_ends_leadership_and_a_new_holder_brings_it_back(
+    cluster: Cluster, workspace: Workspace
+) -> None:
+    cluster.plane.hami_kube_scheduler.kill()
+    wait_until(lambda: "has expired" in filtered(cluster), 20, "the extender refuses")
+    workspace.add(gpu_pod("p", {"gpu": 1, "gpumem": 1000}))
+    cluster.plane.hami_kube_scheduler.start()
+    workspace.wait_phase("p")
+    assert filtered(cluster) == ""
+    assert audit_cluster(cluster.plane.admin_kubeconfig).faults == []
