@@ -41,6 +41,8 @@ class QuotaWatch:
 
     def advise(self, namespace: str, pod: Pod) -> Refusal | None:
         """`core.admission.QuotaAdvice` from the objects and pods as they are now."""
+        if not self._world.quotas.limited(namespace):
+            return None
         shape = self._shapes.of(pod)
         if isinstance(shape, Refusal):
             return None

@@ -208,10 +208,12 @@ class Binder:
             raise BindError(narrative.binding_failed_node(call.node), gone=True)
         if view.problem:
             raise BindError(f"node {call.node}: {view.problem}")
-        room = self._world.quotas.room(call.namespace, self._world.ledger.get(call.uid))
-        found = evaluate(state, request, self._world.registry, room)
+        quotas, own = self._world.quotas, self._world.ledger.get(call.uid)
+        found = evaluate(state, request, self._world.registry, quotas.room(call.namespace, own))
         if not isinstance(found, Fit):
-            raise BindError(f"node {call.node} does not fit any more: {found.text}")
+            excess = quotas.excess(call.namespace, request, state, own)
+            numbers = f"; {excess.text}" if excess is not None else ""
+            raise BindError(f"node {call.node} does not fit any more: {found.text}{numbers}")
         self._world.ledger.reserve(pod, call.node, found, self._clock.monotonic_s(), self._clock.unix_s())
 
     async def _read_pod(self, call: BindCall) -> Pod:

@@ -82,6 +82,10 @@ class ChangeSearch:
         ordered = sorted(amounts.values(), key=lambda change: change.part)
         return (*ordered, *(change for change in others if change is not None))
 
+    def on_empty_node(self) -> str:
+        """The first node that would take the pod if nothing ran there and no quota held; empty if none would."""
+        return next((name for name, state in self._states() if self._fits(_emptied(state), None)), "")
+
     # Less of something
 
     def _amounts(self) -> Iterator[Change]:

@@ -68,7 +68,9 @@ class Engine:
 
     def simulate(self, pod: Pod, nodes: list[Node], *, all_feasible: bool = False) -> FilterAnswer:
         """Answers for full Node objects as if nothing ran on them; changes nothing (spec/scheduler 4.9)."""
-        return simulation.simulate(self._world.registry, self._shapes.of(pod), nodes, all_feasible=all_feasible)
+        room = self._world.quotas.room(pod.metadata.namespace, self._world.ledger.get(pod.metadata.uid))
+        shape = self._shapes.of(pod)
+        return simulation.simulate(self._world.registry, shape, nodes, all_feasible=all_feasible, room=room)
 
     def _steps(self, pod: Pod, names: NodeNames) -> Steps:
         shape = self._shapes.of(pod)

@@ -49,6 +49,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """The limit of the namespace's quota that keeps it out somewhere."""
     changes: tuple[Change, ...] = ()
     """Each alone would make it fit; the smallest first."""
+    on_empty_node: str = ""
+    """For a pod that does not fit: a node that would take it if nothing ran there; empty if none would."""
 
     @property
     def fits(self) -> bool:
@@ -78,10 +80,12 @@ class Explainer:
         room = self._world.quotas.room(pod.metadata.namespace)
         node = self.find(shape, room)
         nodes = tuple(self._answer(name, shape, room) for name in sorted(self._world.inventory.names()))
-        changes: tuple[Change, ...] = ()
-        if not node:
-            changes = ChangeSearch(self._world, self._shape_of, self.find, pod, shape).all()
-        return Explanation(ready, node, False, "", shape, nodes, self._excess(ready, shape, nodes), changes)
+        excess = self._excess(ready, shape, nodes)
+        if node:
+            return Explanation(ready, node, request=shape, nodes=nodes, excess=excess)
+        search = ChangeSearch(self._world, self._shape_of, self.find, pod, shape)
+        empty = search.on_empty_node()
+        return Explanation(ready, request=shape, nodes=nodes, excess=excess, changes=search.all(), on_empty_node=empty)
 
     def find(self, shape: PodRequest, room: Room | None) -> str:
         """The node that `/filter` would choose among all; empty if none fits."""

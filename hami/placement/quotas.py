@@ -75,6 +75,10 @@ class Quotas:
         for namespace in sorted(self._limits):
             yield namespace, self._limits[namespace]
 
+    def limited(self, namespace: str) -> bool:
+        """Whether any limit holds in the namespace."""
+        return namespace in self._limits
+
     def room(self, namespace: str, without: Claim | None = None) -> Room | None:
         """What the namespace may still take, as if `without` held nothing; None: not limited."""
         limits = self._limits.get(namespace)
@@ -116,9 +120,11 @@ class Quotas:
                     if limit is not None and limit.resource == resource:
                         yield name, limit
 
-    def excess(self, namespace: str, request: PodRequest, state: NodeState) -> Excess | None:
+    def excess(
+        self, namespace: str, request: PodRequest, state: NodeState, without: Claim | None = None
+    ) -> Excess | None:
         """The limit that keeps the pod off a node, with the numbers of the first card that was too much."""
-        room, limits = self.room(namespace), self._limits.get(namespace)
+        room, limits = self.room(namespace, without), self._limits.get(namespace)
         if room is None or not limits:
             return None
         refused: dict[str, Use] = {}
@@ -130,4 +136,4 @@ class Quotas:
             return fits
 
         evaluate(state, request, self._registry, watched)
-        return next(quota.excesses(namespace, limits, self._used.of(namespace), refused), None)
+        return next(quota.excesses(namespace, limits, self._used.without(namespace, without), refused), None)

@@ -8,6 +8,7 @@ from hami.core.device_type import Refusal, Registry
 from hami.core.fit import Fit, evaluate
 from hami.core.model import NO_USE, NodeState, PodRequest
 from hami.core.objects import Node
+from hami.core.quota import Room
 from hami.core.reasons import NODE_UNREGISTERED
 from hami.core.score import node_score
 from hami.placement.answers import FilterAnswer
@@ -18,9 +19,17 @@ _SETTINGS = InventorySettings(reported_limit_s=0.0)
 
 
 def simulate(
-    registry: Registry, shape: PodRequest | Refusal, nodes: Sequence[Node], *, all_feasible: bool
+    registry: Registry,
+    shape: PodRequest | Refusal,
+    nodes: Sequence[Node],
+    *,
+    all_feasible: bool,
+    room: Room | None = None,
 ) -> FilterAnswer:
-    """The best node (every fitting one with `all_feasible`, best first) and a reason for each node that fails."""
+    """The best node (every fitting one with `all_feasible`, best first) and a reason for each node that fails.
+
+    `room` is what the namespace's quota has left: a node that is added does not widen it.
+    """
     if isinstance(shape, Refusal):
         texts = {node.name: shape.message for node in nodes}
         return FilterAnswer(failed=texts, unresolvable=texts)
@@ -31,7 +40,7 @@ def simulate(
     sign = 1.0 if shape.policies.node == "spread" else -1.0
     for node in nodes:
         state, problem = _empty(registry, node)
-        found = evaluate(state, shape, registry) if not problem else None
+        found = evaluate(state, shape, registry, room) if not problem else None
         if isinstance(found, Fit):
             fitting.append((sign * node_score(state.devices, state.uses), node.name))
         else:

@@ -103,6 +103,16 @@ def test_does_not_fit_says_why_and_what_would_help(run: Cli) -> None:
     assert changes["wait"]["pod"] == "default/old"
 
 
+@pytest.mark.parametrize(
+    ("memory", "words"), [(12000, "node n1 if that were empty"), (20000, "not fit even on an empty")]
+)
+def test_says_whether_an_empty_node_would_do(run: Cli, memory: int, words: str) -> None:
+    held = [holding(name, f"GPU-n1{at},NVIDIA,9000,0:;", "n1") for at, name in enumerate(("a", "b"))]
+    run.holds(node("n1"), *held, pod("p", gpu=2, gpumem=memory))
+    assert run("default/p") == 1
+    assert words in run.out
+
+
 def test_json_has_every_check(run: Cli) -> None:
     run.holds(node("n1"), pod("p", gpu=3))
     found = run.json("default/p")

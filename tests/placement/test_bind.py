@@ -626,9 +626,9 @@ async def test_quota_that_shrank_refuses_the_bind(setup: Setup) -> None:
     assert await setup.bind() == ""
     setup.reserve(make_pod("q", container(memory_mib=500), namespace="team"))
     setup.world.quotas.apply(memory_quota("100", "team"))
-    assert (
-        await setup.binder.bind("team", "q", "uid-q", "n1") == "node n1 does not fit any more: 2/2 ResourceQuotaNotFit"
-    )
+    text = await setup.binder.bind("team", "q", "uid-q", "n1")
+    assert text.startswith("node n1 does not fit any more: 2/2 ResourceQuotaNotFit; exceeding resource quota q")
+    assert text.endswith("used 0 MiB, requested 500 MiB, limit 100 MiB")
     assert setup.api.pod("q", "team").spec.node_name == ""
 
 

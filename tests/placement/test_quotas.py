@@ -191,3 +191,11 @@ def test_use_is_the_sum_of_claims_whatever_happens(world: World, engine: Engine)
                 for word, use in by_word(claim).items() if claim.namespace == space else ():
                     expected[word] = expected.get(word, Use()).plus(use)
             assert world.ledger.namespaces.of(space) == expected
+
+
+def test_autoscalers_are_told_about_the_quota(world: World, engine: Engine) -> None:
+    """More nodes do not help a namespace that has used up its quota (spec/scheduler 4.9)."""
+    pod = make_pod("p", container(memory_mib=1000))
+    assert engine.simulate(pod, [make_node("new")]).node == "new"
+    world.quotas.apply(quota(mem="500"))
+    assert engine.simulate(pod, [make_node("new")]).failed == {"new": "2/2 ResourceQuotaNotFit"}

@@ -20,6 +20,7 @@ from hami.placement.explain import Explanation, NodeAnswer
 
 PLAIN_WIDTH: Final = 160
 """Columns where no terminal says how many it has: a file or a pipe."""
+_NEVER: Final = "As it is, it would not fit even on an empty node."
 _MOST_GROUPS: Final = 4
 _MOST_NAMES: Final = 5
 
@@ -49,6 +50,9 @@ class Screen:
                 self._line(f"  {number}. {change.text} (then: node {change.node})")
         elif found.nodes and not found.fits:
             self._line("No single change of the pod, of a card or of another pod would make it fit.")
+        if found.nodes and not found.fits:
+            empty = found.on_empty_node
+            self._line(f"It would fit on node {empty} if that were empty." if empty else _NEVER)
 
     def story(self, story: Story) -> None:
         """A pod that has a node."""
