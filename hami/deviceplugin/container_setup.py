@@ -17,6 +17,7 @@ from hami.deviceplugin.board import BoardState
 from hami.deviceplugin.host_files import container_dir, limits_file, prepare_container_dir, write_atomically
 from hami.deviceplugin.settings import PluginSettings
 from hami.vendors.nvidia.edits import DeviceListStrategy, EditContext, container_edits, limits_text
+from hami.vendors.nvidia.folders import REGION_SUFFIX
 from hami.vendors.nvidia.names import ENV_DISABLE_CONTROL, MODE_MIG
 
 _READ_MODE: Final = 0o644
@@ -41,7 +42,9 @@ class ContainerSetup:
 
     def _prepare(self, call: Call, state: BoardState, folder: Path) -> ContainerEdits:
         settings = self._settings
-        prepare_container_dir(folder, settings.lock_dir)
+        cache_name = str(uuid.uuid4())
+        region = f"{cache_name}{REGION_SUFFIX}"
+        prepare_container_dir(folder, settings.lock_dir, region)
         limits = limits_file(settings.vgpu_dir, folder.name)
         container = call.pod.containers[call.container_index]
         context = EditContext(
@@ -50,7 +53,8 @@ class ContainerSetup:
             limits_file=str(limits),
             lock_dir=str(settings.lock_dir),
             container_dir=str(folder),
-            cache_name=str(uuid.uuid4()),
+            cache_name=cache_name,
+            region_file=str(folder / region),
             plugin_version=settings.version,
             has_versioned_library=(settings.vgpu_dir / f"libvgpu.so.{settings.version}").is_file(),
             has_license=(settings.vgpu_dir / "license").is_file(),

@@ -16,6 +16,7 @@ from typing import Final
 from hami.vendors.nvidia.folders import CONTAINERS, LIMITS, folder_name
 
 _OPEN_MODE: Final = 0o777
+_OPEN_FILE_MODE: Final = 0o666
 
 
 def container_dir(vgpu_dir: Path, pod_uid: str, container: str) -> Path:
@@ -31,8 +32,10 @@ def limits_file(vgpu_dir: Path, name: str) -> Path:
     return vgpu_dir / LIMITS / name
 
 
-def prepare_container_dir(folder: Path, lock_dir: Path) -> None:
+def prepare_container_dir(folder: Path, lock_dir: Path, region: str = "") -> None:
     """Makes the container's folder anew and empty, and the lock folder if it is missing. Raises OSError.
+
+    `region`: name of the region file, made empty for the container to fill.
 
     The old folder is renamed before it is removed, so that nobody sees it half empty.
     """
@@ -43,6 +46,9 @@ def prepare_container_dir(folder: Path, lock_dir: Path) -> None:
         shutil.rmtree(trash)
     folder.mkdir()
     folder.chmod(_OPEN_MODE)
+    if region:
+        (folder / region).touch()
+        (folder / region).chmod(_OPEN_FILE_MODE)
     lock_dir.mkdir(parents=True, exist_ok=True)
     lock_dir.chmod(_OPEN_MODE)
 

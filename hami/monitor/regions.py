@@ -27,7 +27,7 @@ _LARGEST_LIMITS_BYTES: Final = 65536
 
 
 def region_path(vgpu_dir: Path, folder: str) -> Path | None:
-    """The region of a container's folder, None before there is one.
+    """The region of a container's folder, None before there is one (the plugin makes an empty file).
 
     The file with the limits names it, for containers can add files of their own. Without limits (made by upstream's
     plugin) it is the one `*.cache`. Raises RegionError where there are several, OSError.
@@ -35,7 +35,7 @@ def region_path(vgpu_dir: Path, folder: str) -> Path | None:
     home = vgpu_dir / CONTAINERS / folder
     named = _named_in_limits(vgpu_dir / LIMITS / folder)
     if named:
-        return home / named if os.path.lexists(home / named) else None
+        return home / named if os.path.lexists(home / named) and os.lstat(home / named).st_size else None
     with os.scandir(home) as entries:
         names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES)]
     regions = sorted(name for name in names if name.endswith(REGION_SUFFIX))

@@ -53,6 +53,7 @@ async def test_a_container_gets_env_and_mounts_and_the_pod_is_done(node: Bench) 
         (f"{hook}/vgpu", str(folder), False),
         ("/tmp/vgpulock", str(node.folder / "lock"), False),
         ("/etc/ld.so.preload", f"{vgpu}/ld.so.preload", True),
+        (cache.group(), f"{folder}/{cache[1]}.cache", False),
         ("/usr/local/vgpu/vgpu.conf", str(limits), True),
     ]
     told = dict(line.split("=", 1) for line in limits.read_text().splitlines())

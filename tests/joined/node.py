@@ -18,10 +18,12 @@ from typing import Any
 import msgspec
 
 from hami.core.keys import BIND_PHASE, NODE_LOCK, PHASE_ALLOCATING, VGPU_NODE
+from hami.core.objects import Pod
 from hami.core.token import encode_token
 from hami.kube.access import Access
 from hami.kube.client import ApiClient
 from hami.kube.writer import KubeWriter
+from hami.monitor.containers import look
 from hami.shim import layout
 from hami.sim import profiles
 from hami.sim.cluster import SimCluster
@@ -103,6 +105,16 @@ class Node:
         """The container's region, read from the host's side as a monitor does."""
         [file] = (self.host.hook_path / "vgpu" / "containers" / f"{uid}_main").glob("*.cache")
         return layout.read_region(file)
+
+    async def monitored(self) -> dict[tuple[str, int], int]:
+        """Bytes by pod and card as `hami monitor` finds them on the node."""
+        listed = msgspec.json.decode(await self.client.request("GET", "/api/v1/pods"))["items"]
+        pods = {pod.metadata.uid: pod for pod in msgspec.convert(listed, list[Pod])}
+        seen = look(self.host.hook_path / "vgpu", pods)
+        assert seen.problems == ()
+        return {
+            (use.pod, card.index): use.state.used_bytes(card.index) for use in seen.uses for card in use.state.cards
+        }
 
 
 def _now() -> int:

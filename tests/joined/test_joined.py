@@ -37,6 +37,8 @@ async def test_a_share_is_refused_beyond_and_its_neighbour_is_not_disturbed(node
     assert [card.memory_limit_bytes // MIB for card in seen.cards] == [5000, 700]
     assert [seen.used_bytes(0) // MIB, seen.used_bytes(1) // MIB] == [5000, 700]
 
+    assert await node.monitored() == {("first", 0): 3000 * MIB, ("second", 0): 5000 * MIB, ("second", 1): 700 * MIB}
+
     os.kill(node.runner.report(second, "main").pid, signal.SIGKILL)
     await node.cluster.until("/api/v1/namespaces/default/pods/second", lambda pod: pod["status"]["phase"] == "Failed")
     assert node.region(second).processes == ()
@@ -82,6 +84,11 @@ TRIES = {
     "no-environment": Try(command="exec env -i {guest} 64"),
     "remove-files": Try(command=f"rm -f {HOOK}/vgpu/vgpu.conf /etc/ld.so.preload; exec {{guest}} 64"),
     "move-file": Try(command=f"mv {HOOK}/vgpu/vgpu.conf /tmp; echo > {HOOK}/vgpu/vgpu.conf; exec {{guest}} 64"),
+    "unmount": Try(command=f"umount /etc/ld.so.preload; umount {HOOK}/vgpu/vgpu.conf; exec {{guest}} 64"),
+    "unmount-elsewhere": Try(
+        command="unshare -Urm sh -c 'umount /etc/ld.so.preload && exec {guest} 64'; exec {guest} 64"
+    ),
+    "loader": Try(command="/lib64/ld-linux-x86-64.so.2 --preload '' {guest} 64; exec {guest} 64"),
     "all-cards": Try({"NVIDIA_VISIBLE_DEVICES": "all"}),
 }
 
@@ -97,6 +104,18 @@ async def test_a_pod_cannot_lift_its_limit(node: Node) -> None:
             lifted[name] = report.raw
         await node.empty()
     assert lifted == {}
+
+
+@pytest.mark.parametrize("attack", ["rm -f {region}", "mv {region} /tmp/region", "ln -sf /tmp/other {region}"])
+async def test_a_region_that_its_container_wants_to_be_rid_of_still_counts(node: Node, attack: str) -> None:
+    """Two processes of one container, the region attacked between their starts: together they have one share."""
+    region = "$CUDA_DEVICE_MEMORY_SHARED_CACHE"
+    command = (
+        "{guest} 64 > /tmp/first & until grep -q holding /tmp/first; do sleep 0.05; done; "
+        f"{attack.format(region=region)}; grep card /tmp/first; exec {{guest}} 64"
+    )
+    report = await node.filled(await node.start("two", (0, 3000), command=command))
+    assert [card.taken_mib for card in report.cards] == [3000, 0], report.raw
 
 
 async def test_a_pod_may_lower_its_limit(node: Node) -> None:

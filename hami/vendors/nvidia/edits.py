@@ -15,6 +15,7 @@ from hami.core.container_edits import ContainerEdits, DeviceNode, Mount
 from hami.core.model import ContainerShares
 from hami.vendors.nvidia import names
 from hami.vendors.nvidia.config import NvidiaConfig
+from hami.vendors.nvidia.folders import REGION_SUFFIX
 
 CONTAINER_LOCK_DIR: Final = "/tmp/vgpulock"  # noqa: S108 - fixed by the in-container library
 CONTAINER_LICENSE: Final = "/tmp/license"  # noqa: S108 - fixed by the in-container library
@@ -44,7 +45,8 @@ class EditContext(msgspec.Struct, frozen=True):
 
     `hook_path` is the host prefix of the vgpu directory, `container_hook_path` the one inside containers (empty: the
     same); `container_dir` is the host directory of this container's region file; `cache_name` names the region file
-    without suffix; `limits_file` is the host file with the text of `limits_text` (empty: none).
+    without suffix; `limits_file` is the host file with the text of `limits_text` (empty: none); `region_file` is the
+    host file of the region where that exists already (empty: the container makes it).
     """
 
     hook_path: str
@@ -53,6 +55,7 @@ class EditContext(msgspec.Struct, frozen=True):
     cache_name: str
     container_hook_path: str = ""
     limits_file: str = ""
+    region_file: str = ""
     plugin_version: str = ""
     has_versioned_library: bool = False
     has_license: bool = False
@@ -134,7 +137,7 @@ def _limit_envs(shares: ContainerShares, context: EditContext, config: NvidiaCon
     for position, share in enumerate(shares):
         yield f"{names.ENV_MEMORY_LIMIT}_{position}", f"{share.memory_mib}m"
     yield names.ENV_SM_LIMIT, str(shares[0].core_percent if shares else 0)
-    yield names.ENV_SHARED_CACHE, f"{context.container_vgpu}/{context.cache_name}.cache"
+    yield names.ENV_SHARED_CACHE, f"{context.container_vgpu}/{context.cache_name}{REGION_SUFFIX}"
     if context.memory_scaling > 1:
         yield names.ENV_OVERSUBSCRIBE, "true"
     if context.log_level:
@@ -151,6 +154,9 @@ def _library_mounts(context: EditContext) -> Iterable[Mount]:
     yield Mount(CONTAINER_LOCK_DIR, context.lock_dir, read_only=False)
     if not context.disable_control:
         yield Mount(PRELOAD_FILE, f"{vgpu}/ld.so.preload", read_only=True)
+    if context.region_file:
+        # A mount point cannot be removed: whoever removed the region would get a second share with a new one.
+        yield Mount(f"{inside}/{context.cache_name}{REGION_SUFFIX}", context.region_file, read_only=False)
     if context.limits_file:
         yield Mount(CONTAINER_LIMITS, context.limits_file, read_only=True)
     if context.has_license:

@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -89,6 +90,22 @@ static void leave_namespaces(const char *mode) {
     if ((flags & CLONE_NEWPID) != 0) {
         become_first_process();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
+}
+
+/* What container runtimes leave to root by default; without the rest nobody inside can undo a mount. */
+static void drop_capabilities(void) {
+    static const int kept[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FSETID,  CAP_FOWNER,     CAP_MKNOD,
+                               CAP_SETGID, CAP_NET_RAW,      CAP_SETUID,  CAP_SETFCAP,    CAP_NET_BIND_SERVICE,
+                               CAP_KILL,   CAP_SYS_CHROOT,   CAP_SETPCAP, CAP_AUDIT_WRITE};
+    for (int capability = 0; prctl(PR_CAPBSET_READ, capability) >= 0; capability++) {
+        int keep = 0;
+        for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+            keep = keep || kept[i] == capability;
+        }
+        if (!keep) {
+            require(prctl(PR_CAPBSET_DROP, capability), "drop", "capability");
+        }
     }
 }
 
@@ -181,6 +198,7 @@ int main(int argc, char **argv) {
     *program++ = NULL;
     require(umount2(OLD_ROOT, MNT_DETACH), "umount", OLD_ROOT);
     rmdir(OLD_ROOT);
+    drop_capabilities();
     execve(*program, program, environment);
     fail("start", *program);
 }
