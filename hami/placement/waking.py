@@ -22,7 +22,7 @@ SETTLE_S: Final = 0.5
 """How long kube-scheduler has to ask again by itself."""
 LAG_S: Final = 30.0
 """A pod refused longer before the room came was not overtaken by our watch: kube-scheduler wakes it by itself."""
-PAUSE_S: Final = 5.0
+PAUSE_S: Final = 2.0
 """Between two writes, however many pods wait."""
 _MOST_PODS: Final = 20_000
 

@@ -123,6 +123,8 @@ class _Checker:
         yield from self._touches_nodes(step)
         if step.extender:
             yield from self._extender(step.extender)
+        if step.quota and not self._scenario.quota:
+            yield "changes a quota that is not there"
         if step.failure_policy not in ("", "Ignore", "Fail"):
             yield f"failure_policy {step.failure_policy} is neither Ignore nor Fail"
         if (step.extender or step.failure_policy) and not self._scenario.alone:

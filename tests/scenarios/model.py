@@ -162,6 +162,8 @@ class Step(Strict, frozen=True):
     unschedulable: str = ""
     """Cordon the node as `kubectl cordon` does."""
     schedulable: str = ""
+    quota: dict[str, int] = {}
+    """The namespace's quota becomes this."""
     remove_node: str = ""
     add_node: str = ""
     extender: str = ""

@@ -99,6 +99,8 @@ class _Play:
             await stage.register(step.register.node, step.register.cards)
         elif step.unschedulable or step.schedulable:
             await stage.set_unschedulable(step.unschedulable or step.schedulable, bool(step.unschedulable))
+        elif step.quota:
+            await stage.set_quota(step.quota)
         elif step.remove_node:
             await stage.remove_node(step.remove_node)
         elif step.add_node:

@@ -178,6 +178,10 @@ class Stage:
         """What `kubectl cordon` and `uncordon` do."""
         await self._api.patch(self._node_path(name), {"spec": {"unschedulable": value}})
 
+    async def set_quota(self, hard: Mapping[str, int]) -> None:
+        """Change the namespace's ResourceQuota."""
+        await self._api.patch(f"{self._path}/resourcequotas/shares", {"spec": resource_quota(hard)["spec"]})
+
     async def remove_node(self, name: str) -> None:
         """Delete the Node object."""
         await self._api.delete(self._node_path(name))

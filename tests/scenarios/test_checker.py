@@ -59,6 +59,7 @@ def test_a_sound_scenario_has_no_problems() -> None:
         ("{create: {name: p, containers: [{gpu: 1}]}}", "{failure_policy: Maybe}", "neither Ignore nor Fail"),
         ("{create: {name: p, containers: [{gpu: 1}]}}", "{replace: {name: q}}", "cannot be replaced"),
         ("{create: {name: p, containers: [{gpu: 1}]}}", "{add_node: n1}", "mark it later"),
+        ("{create: {name: p, containers: [{gpu: 1}]}}", "{quota: {gpumem: 1}}", "quota that is not there"),
         ("containers: [{gpu: 1}]", "copies: 1", "copies must be 2 or more"),
         ("containers: [{gpu: 1}]", "containers: []", "no containers"),
         ("containers: [{gpu: 1}]", "annotations: {a: '{n2}'}", "{n2} names no node"),
