@@ -57,7 +57,7 @@ class Binder:
 
     def new_term(self) -> None:
         """This scheduler leads from now on: nodes that another term wrote are listed before they are trusted."""
-        self._tokens.epoch = f"{self._settings.identity}/{self._clock.unix_s():.3f}"
+        self._tokens.begin_term(f"{self._settings.identity}/{self._clock.unix_s():.3f}")
 
     def leadership_lost(self) -> None:
         """Calls off everything that has not begun to write, and ends reservations: the leader filters those pods anew,

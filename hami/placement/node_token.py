@@ -22,6 +22,7 @@ from hami.placement.world import World
 _LOOK_AGAIN_S: Final = 0.5
 """Longest wait without a look at the owner, should an event be lost or the token expire meanwhile."""
 _RELEASE_TRIES: Final = 5
+_MOST_MET: Final = 4096
 
 
 class HeldToken(msgspec.Struct, frozen=True):
@@ -41,7 +42,15 @@ class TokenKeeper:
         self._expiry_s = expiry_s
         self._pause_s = pause_s
         self._owners: dict[str, tuple[float, Pod | None]] = {}
+        self._met: dict[str, str] = {}
+        """Owner uid -> resourceVersion when its token was first in the way."""
         self.epoch = ""
+
+    def begin_term(self, epoch: str) -> None:
+        """What was seen of owners in an earlier term says nothing about Bindings prepared since."""
+        self.epoch = epoch
+        self._met.clear()
+        self._owners.clear()
 
     async def acquire(self, call: BindCall, deadline_s: float) -> HeldToken:
         """Waits for the node's token and takes it. Raises BindError when it stays with another pod."""
@@ -115,8 +124,35 @@ class TokenKeeper:
         if verdict.action is TokenAction.FENCE:
             assert owner is not None
             self._owners.pop(token.key, None)
-            return await self.fence(owner)
+            return await self.fence(owner) or self._left_behind(owner, call)
+        if verdict.action is TokenAction.KEEP and owner is not None and not owner.spec.node_name:
+            return self._left_behind(owner, call)
         return verdict.action is TokenAction.FREE
+
+    def _left_behind(self, owner: Pod, call: BindCall) -> bool:
+        """Whether the token of a live unbound owner is a left-over that no Binding can follow any more.
+
+        A scheduler that was killed, or a Binding that nobody answered, leaves such tokens. If the owner was written
+        since we first met it, every Binding prepared before fails on its resourceVersion: a fence by fact. Pods whose
+        calls wait for each other's tokens would never be written: then the owner's call is given up once, and
+        kube-scheduler writes the pod's condition (docs/adr/0004).
+        """
+        uid = owner.metadata.uid
+        if owner.annotations.get(keys.VGPU_NODE) == call.node:
+            # An allocation on this node that was written before its Binding: upstream's scheduler is at work.
+            return False
+        running = self._world.in_flight.get(uid)
+        if running is not None and running.node == call.node:
+            self._met.pop(uid, None)
+            return False
+        if uid not in self._met:
+            if len(self._met) >= _MOST_MET:
+                self._met.pop(next(iter(self._met)))
+            self._met[uid] = owner.metadata.resource_version
+            if running is not None:
+                why = f"its hand-off token on node {call.node} was left behind; it has to be scheduled again"
+                self._world.in_flight.call_off(uid, why)
+        return self._met[uid] != owner.metadata.resource_version
 
     async def _read_owner(self, token: Token, node: str) -> Pod | None:
         now_s = self._clock.monotonic_s()

@@ -286,6 +286,61 @@ async def test_fence_that_is_forbidden_means_wait() -> None:
     assert setup.api.lock("n1") == text
 
 
+async def test_left_over_token_is_free_once_its_owner_was_written() -> None:
+    setup = Setup(wait_s=0.7)
+    owner = setup.api.put_pod(make_pod("o"))
+    setup.reserve(make_pod("p"))
+    setup.lock("o")
+    assert "contention" in await setup.bind()
+    setup.api.put_pod(make_pod("o"))
+    assert await setup.bind() == ""
+    version = owner.metadata.resource_version
+    with pytest.raises(ConflictError):
+        await setup.api.bind("default", "o", uid="uid-o", resource_version=version, node="n1", annotations={})
+
+
+async def test_left_over_token_of_upstreams_scheduler_at_work_is_kept() -> None:
+    setup = Setup(wait_s=0.7)
+    setup.api.put_pod(make_pod("o"))
+    setup.reserve(make_pod("p"))
+    setup.lock("o")
+    assert "contention" in await setup.bind()
+    setup.api.put_pod(make_pod("o", annotations={keys.VGPU_NODE: "n1"}))
+    assert "contention" in await setup.bind()
+
+
+async def test_new_term_forgets_what_was_seen_of_owners() -> None:
+    setup = Setup(wait_s=0.7)
+    setup.api.put_pod(make_pod("o"))
+    setup.reserve(make_pod("p"))
+    setup.lock("o")
+    assert "contention" in await setup.bind()
+    setup.api.put_pod(make_pod("o"))
+    setup.binder.new_term()
+    assert "contention" in await setup.bind()
+
+
+async def test_pods_that_hold_each_others_tokens_are_bound_after_one_failed_bind() -> None:
+    setup = Setup(wait_s=5.0)
+    nodes = {"p": "n1", "q": "n2"}
+    for name, node in nodes.items():
+        setup.reserve(make_pod(name), node)
+    setup.lock("q", node="n1")
+    setup.lock("p", node="n2")
+
+    async def schedule(name: str) -> int:
+        """As kube-scheduler: a failed bind writes the pod's condition, then the pod is scheduled again."""
+        failures = 0
+        while text := await setup.bind(name, nodes[name]):
+            assert "left behind" in text
+            failures += 1
+            setup.reserve(make_pod(name), nodes[name])
+        return failures
+
+    assert sum(await asyncio.gather(*(schedule(name) for name in nodes))) <= len(nodes)
+    assert [setup.api.pods["default", name].spec.node_name for name in nodes] == ["n1", "n2"]
+
+
 @pytest.mark.parametrize(
     ("lock", "frees"),
     [
@@ -473,6 +528,7 @@ async def test_B74_pod_deleted_between_filter_and_bind(setup: Setup) -> None:
     setup.api.world = setup.world
     assert "not found" in await setup.bind()
     setup.assert_free()
+    assert setup.world.ledger.namespaces.of("default") == {}
     assert setup.api.lock("n1") == ""
 
 
