@@ -5,6 +5,7 @@ A layer whose tools are missing (Go, a C compiler, root) is a printed skip on a 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -55,7 +56,7 @@ LAYERS = (
         "control-plane",
         "real etcd, kube-apiserver, kube-scheduler and kubectl",
         ("tests/cluster", "tests/sim", "-m", "control_plane", "-p", "no:randomly"),
-        {"go": "Go >= 1.24 (https://go.dev/dl)"},
+        {"go": "Go >= 1.26 (https://go.dev/dl)"},
         free_mib=6000,
     ),
 )
@@ -68,13 +69,33 @@ def missing(layer: Layer) -> list[str]:
     ]
     if layer.needs_root and os.geteuid() != 0:
         lacks.append("needs root for namespaces")
-    cache = Path(os.environ.get("HAMI_CACHE", Path.home() / ".cache" / "hami"))
+    cache = cache_folder()
     while not cache.exists():
         cache = cache.parent
     free = shutil.disk_usage(cache).free // 2**20
     if free < layer.free_mib:
         lacks.append(f"{free} MiB free for HAMI_CACHE, {layer.free_mib} needed")
     return lacks
+
+
+def shim_clients() -> dict[str, str]:
+    """A Python with the packages of requirements/shim-clients.lock, made once per lock; as a variable for the tests."""
+    lock = ROOT / "requirements" / "shim-clients.lock"
+    folder = cache_folder() / f"shim-clients-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
+    python = folder / "bin" / "python"
+    if not (folder / ".done").exists():
+        print("   installing programs to try the limiter with (cuda-bindings, gpustat, nvitop)", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([*install, "-r", str(lock)], check=True)
+        (folder / ".done").touch()
+    return {"HAMI_SHIM_CLIENTS": str(python)}
+
+
+def cache_folder() -> Path:
+    """Where everything slow to build is kept."""
+    return Path(os.environ.get("HAMI_CACHE", Path.home() / ".cache" / "hami"))
 
 
 def run(layer: Layer, skipped: list[str]) -> bool:
@@ -87,8 +108,11 @@ def run(layer: Layer, skipped: list[str]) -> bool:
     print(f"== {layer.name}: {layer.what}", flush=True)
     started = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-q", *layer.pytest_args]
+    environment = {**os.environ, **(shim_clients() if layer.name == "shim" else {})}
     lines: list[str] = []
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout
         for line in process.stdout:
             print(line, end="", flush=True)
