@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from hami.config import device_config
+from hami.config.flags import labels
 from hami.core.errors import ConfigError, HamiError
 from hami.core.model import Policies
 from hami.core.request import split_words
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--device-config-file", default="", metavar="FILE", help="device-config.yaml of the scheduler")
     add("--node-scheduler-policy", default="binpack", metavar="WORD", help="the scheduler's flag of that name")
     add("--gpu-scheduler-policy", default="spread", metavar="WORDS", help="the scheduler's flag of that name")
+    add("--node-label-selector", default="", metavar="LABELS", help="the scheduler's flag of that name")
     add("--scheduler-name", default="hami-scheduler", metavar="NAME", help="the scheduler's flag of that name")
     return parser
 
@@ -70,7 +72,11 @@ def _answer(flags: argparse.Namespace) -> int:
     question = _question(flags)
     config = device_config.read(flags.device_config_file).nvidia if flags.device_config_file else NvidiaConfig()
     policies = Policies(node=flags.node_scheduler_policy, device=split_words(flags.gpu_scheduler_policy))
-    rules = Rules((Nvidia(config),), policies, flags.scheduler_name)
+    try:
+        selector = labels(flags.node_label_selector)
+    except ValueError as error:
+        raise ConfigError(f"--node-label-selector: {error}") from error
+    rules = Rules((Nvidia(config),), policies, flags.scheduler_name, selector)
     snapshot = _dumped(flags.dump) if flags.dump else asyncio.run(_live(flags.kubeconfig))
     return run(question, snapshot, rules)
 

@@ -101,6 +101,17 @@ def choice(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def labels(text: str) -> tuple[tuple[str, str], ...]:
+    """Labels that an object must carry: `key=value,key2=value2`."""
+    pairs = []
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise ValueError("expected key=value,key2=value2")
+        pairs.append((key, value))
+    return tuple(pairs)
+
+
 VERBOSITY: Final = Flag(
     "v", "log verbosity: 0 lifecycle, 3 decisions, 4 reasons, 5 cards, 6 bodies", 3, whole(0, 10), metavar="N"
 )

@@ -46,16 +46,6 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     verbosity: int
 
 
-def _labels(text: str) -> tuple[tuple[str, str], ...]:
-    pairs = []
-    for item in filter(None, (item.strip() for item in text.split(","))):
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise ValueError("expected key=value,key2=value2")
-        pairs.append((key, value))
-    return tuple(pairs)
-
-
 FLAGS: Final = (
     Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
     Flag(
@@ -77,7 +67,7 @@ FLAGS: Final = (
     ),
     Flag("gpu-scheduler-policy", "card policies of pods without the annotation, comma separated", "spread"),
     Flag("device-config-file", "device-config.yaml (upstream's file, unchanged)", "", metavar="FILE"),
-    Flag("node-label-selector", "use only nodes with these labels: k=v,k2=v2", (), _labels, metavar="LABELS"),
+    Flag("node-label-selector", "use only nodes with these labels: k=v,k2=v2", (), flags.labels, metavar="LABELS"),
     Flag("kube-qps", "API requests a second", 50.0, flags.number(1, 10_000), metavar="N"),
     Flag("kube-burst", "API requests at once", 100, flags.whole(1, 10_000), metavar="N"),
     Flag("kube-timeout", "seconds until an API call is given up", 10.0, flags.number(0, 600), metavar="S"),

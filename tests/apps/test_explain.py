@@ -13,6 +13,7 @@ import pytest
 from hami.apps import cli
 from hami.core import keys
 from hami.core.codec import RegisterForm, encode_register
+from hami.kube.access import context_namespace
 from hami.kube.client import ApiClient
 from hami.sim.apiserver import ApiServer
 from tests.placement.fakes import NVIDIA, card
@@ -242,7 +243,27 @@ async def test_live(run: Cli, tmp_path: Path) -> None:
             await client.request("POST", "/api/v1/nodes", msgspec.json.encode(node("n1")))
             body = pod("p", gpu=1, gpumem=99000)
             await client.request("POST", "/api/v1/namespaces/default/pods", msgspec.json.encode(body))
+        config.write_text(config.read_text().replace("user: hami-sim", "namespace: default\n    user: hami-sim"))
         arguments = ("p", "--kubeconfig", str(config))
         assert await asyncio.to_thread(lambda: run(*arguments, dump=False)) == 1
         assert "pod default/p: does not fit on any of 1 nodes" in run.out
         assert "ask for nvidia.com/gpumem: 16384 instead of 99000" in run.out
+
+
+def test_the_contexts_namespace_counts(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    assert context_namespace(str(config)) == "default"
+    config.write_text("no: kubeconfig")
+    assert context_namespace(str(config)) == "default"
+    context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "team"}}
+    body = {"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [context]}
+    parts = {"clusters": [{"name": "c", "cluster": {"server": "http://c"}}], "users": [{"name": "u", "user": {}}]}
+    config.write_text(json.dumps(body | parts))
+    assert context_namespace(str(config)) == "team"
+
+
+def test_nodes_without_the_schedulers_labels_take_nothing(run: Cli) -> None:
+    run.holds(node("n1"), pod("p", gpu=1, gpumem=1000))
+    assert run("default/p", "--node-label-selector", "gpu=on") == 1
+    assert "node n1: node unregistered" in run.out
+    assert run("default/p", "--node-label-selector", "gpu") == 2

@@ -133,12 +133,15 @@ class _FrozenClock:
         return self._unix_s
 
 
-def world_of(snapshot: Snapshot, registry: Registry, policies: Policies) -> World:
+def world_of(
+    snapshot: Snapshot, registry: Registry, policies: Policies, node_labels: tuple[tuple[str, str], ...] = ()
+) -> World:
     """Placement's state as a scheduler that has just started would have it.
 
     How long a device plugin has been silent cannot be told from one look, so its stamp ages nobody out.
     """
-    world = World(registry, policies, _FrozenClock(snapshot.unix_s), reported_limit_s=0.0)
+    clock = _FrozenClock(snapshot.unix_s)
+    world = World(registry, policies, clock, node_label_selector=node_labels, reported_limit_s=0.0)
     for node in snapshot.nodes:
         world.on_node(node, listed=True)
     _feed(world, snapshot.pods)

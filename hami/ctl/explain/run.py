@@ -40,6 +40,7 @@ class Rules(msgspec.Struct, frozen=True):
     registry: Registry
     policies: Policies = Policies()
     scheduler_name: str = "hami-scheduler"
+    node_label_selector: tuple[tuple[str, str], ...] = ()
 
 
 def run(question: Question, snapshot: Snapshot, rules: Rules, write: Callable[[str], object] = print) -> int:
@@ -66,14 +67,14 @@ def explanation_of(pod: Pod, snapshot: Snapshot, rules: Rules, *, new: bool) -> 
         settings = AdmissionSettings(scheduler_name=rules.scheduler_name)
         return admitted(changed, changed.metadata.namespace, rules.registry, settings)
 
-    world = world_of(snapshot, rules.registry, rules.policies)
+    world = world_of(snapshot, rules.registry, rules.policies, rules.node_label_selector)
     return Explainer(world, prepare if new else None).explain(pod)
 
 
 def _tell_story(
     question: Question, snapshot: Snapshot, rules: Rules, pod: Pod, screen: Screen, write: Callable[[str], object]
 ) -> int:
-    world = world_of(snapshot, rules.registry, rules.policies)
+    world = world_of(snapshot, rules.registry, rules.policies, rules.node_label_selector)
     view = world.view(pod.spec.node_name)
     devices = view.state.devices if view is not None else ()
     story = story_of(pod, snapshot.node(pod.spec.node_name), rules.registry, devices)
