@@ -207,7 +207,8 @@ class Rig:
         meta = found["metadata"]
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         rest = ";" * meta["annotations"][NVIDIA.to_allocate_key].count(";")
-        await self.annotate(path, {NVIDIA.to_allocate_key: rest, keys.BIND_PHASE: keys.PHASE_SUCCESS})
+        done: dict[str, str | None] = {NVIDIA.to_allocate_key: rest, keys.BIND_PHASE: keys.PHASE_SUCCESS}
+        await self.annotate(path, done, labels={keys.VGPU_NODE: found["spec"]["nodeName"]})
         await self.client.request("PATCH", f"{path}/status", {"status": {"phase": "Running"}}, content_type=MERGE)
         while True:
             holder = await self.the_node(found["spec"]["nodeName"])
