@@ -5,6 +5,7 @@ Runs on a thread; nothing that a container does to its folder makes it fail for 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from hami.core.objects import Pod
 from hami.monitor import regions
-from hami.monitor.feedback import Activity, decide
+from hami.monitor.feedback import Activity, Feedback, decide
 from hami.shim.layout import RegionError, RegionState
 from hami.vendors.nvidia.folders import CONTAINERS, parse_folder_name
 
@@ -83,6 +84,15 @@ def give_feedback(uses: Iterable[ContainerUse], now_s: float) -> tuple[tuple[str
         except RegionError as error:
             problems.append((use.path.parent.name, str(error)))
     return tuple(problems)
+
+
+def release(uses: Iterable[ContainerUse]) -> None:
+    """Lets waiting containers go on: nobody would do it once the monitor has ended (design 4, promise 10)."""
+    for use in uses:
+        if use.state.recent_kernel < 0:
+            # What cannot be written belongs to a container that will notice by itself, or is gone.
+            with contextlib.suppress(RegionError):
+                regions.write(use.path, use.state, Feedback(0, use.state.utilization_switch))
 
 
 def _activity(state: RegionState) -> Activity:

@@ -156,7 +156,7 @@ def _mig_rows(pod: Pod) -> Iterator[MigRow]:
     except HamiError:
         return
     for each in found:
-        if each.mig_uuid and 0 <= each.container_index < len(pod.containers):
+        if each.mig_uuid and each.container_index < len(pod.containers):
             container = pod.containers[each.container_index].name
             card = (str(each.device_index), each.gpu_uuid)
             instance = (each.mig_uuid, each.profile, str(each.gpu_instance_id), str(each.compute_instance_id))

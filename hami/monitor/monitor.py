@@ -16,7 +16,7 @@ from prometheus_client.registry import CollectorRegistry
 from hami.core.errors import NvmlError
 from hami.monitor import legacy_metrics, metrics
 from hami.monitor.collect import Collector, ListPods
-from hami.monitor.containers import Look, give_feedback, look
+from hami.monitor.containers import Look, give_feedback, look, release
 from hami.monitor.pods import PodBook
 from hami.monitor.settings import MonitorSettings
 from hami.nvml.probe import CardLoad, DeviceProbe
@@ -43,11 +43,17 @@ class Monitor:
         """Set after the first look."""
 
     async def run(self) -> None:
-        """Runs until cancelled. Start it when the pods are known, for folders of unknown pods are removed."""
+        """Runs until cancelled; then no container is left waiting.
+
+        Start it when the pods are known, for folders of unknown pods are removed.
+        """
         self._last_look_s = time.monotonic()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_containers())
-            group.create_task(self._follow_driver())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow_containers())
+                group.create_task(self._follow_driver())
+        finally:
+            release(look(self._settings.vgpu_dir, self._pods.by_uid()).uses)
 
     async def tick(self) -> None:
         """One look: read, give feedback, clear away. Raises OSError where the folder cannot be listed."""

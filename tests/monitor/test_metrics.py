@@ -1,0 +1,111 @@
+"""What Prometheus reads, to the letter: tests/golden/metrics (spec/contract 3.6, spec/node 6.5)."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hami.core.keys import MIG_ALLOCATIONS
+from hami.core.objects import Container, ObjectMeta, Pod, PodSpec
+from hami.monitor.monitor import Monitor
+from hami.monitor.pods import PodBook
+from hami.monitor.settings import MonitorSettings
+from hami.nvml.probe import open_probe
+from tests.monitor.regions import container, region
+
+GOLDEN = Path(__file__).parents[1] / "golden/metrics"
+PROFILE = """
+cards:
+  - {model: NVIDIA A100-SXM4-40GB, memory_mib: 40960, used_mib: 5000, gpu_percent: 71, uuids: [GPU-a]}
+  - {model: Tesla T4, memory_mib: 15360, uuids: [GPU-b]}
+  - {model: GB10, memory_mib: null, gpu_percent: 3, uuids: [GPU-c]}
+"""
+LONG_UUID = "GPU-11111111-2222-3333-4444-555555555555"
+SLICE = {"containerIndex": 1, "deviceIndex": 0, "gpuUUID": "GPU-b", "profile": "1g.5gb"}
+IDENTITY = {"migUUID": "MIG-1", "gpuInstanceID": 7, "computeInstanceID": 0}
+MIG = [
+    SLICE | IDENTITY | {"placement": {"start": 0, "size": 1}},
+    SLICE | {"deviceIndex": 1, "placement": {"start": 1, "size": 1}},
+]
+
+
+def pod(uid: str, name: str, **annotations: str) -> Pod:
+    spec = PodSpec(init_containers=(Container(name="init"),), containers=(Container(name="main"),))
+    return Pod(metadata=ObjectMeta(name=name, namespace="team", uid=uid, annotations=annotations or None), spec=spec)
+
+
+async def no_pods() -> list[Pod]:
+    return []
+
+
+def monitor(tmp_path: Path, *pods: Pod, legacy: bool = False) -> Monitor:
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(PROFILE)
+    book = PodBook()
+    book.replaced(list(pods))
+    settings = MonitorSettings(node_name="n1", vgpu_dir=tmp_path, legacy_metrics=legacy)
+    return Monitor(settings, open_probe(f"sim:{profile}", node_name="n1"), book, no_pods)
+
+
+def busy_node(tmp_path: Path) -> list[Pod]:
+    processes = ((100, 20, 300, 15, 1), (0, 0, 44, 5, 1), (9, 9, 9, 9, 0))
+    container(tmp_path, "u1_main", region(processes=processes, uuids=("GPU-a", LONG_UUID + "-more")))
+    container(tmp_path, "u1_init", region(uuids=("GPU-b",), limit_mib=0))
+    container(tmp_path, "u2_main", b"garbage")
+    return [pod("u1", "train"), pod("u2", "odd"), pod("u3", "sliced", **{MIG_ALLOCATIONS: json.dumps(MIG)})]
+
+
+def comparable(text: bytes) -> str:
+    """Without the build's own words."""
+    return re.sub(r"(hami_build_info)\{[^}]*\}", r"\1{...}", text.decode())
+
+
+@pytest.mark.parametrize(("name", "legacy"), [("monitor.prom", False), ("monitor-legacy.prom", True)])
+async def test_the_text_is_the_golden_one(tmp_path: Path, name: str, legacy: bool) -> None:
+    made = monitor(tmp_path, *busy_node(tmp_path), legacy=legacy)
+    await made.ask_driver()
+    assert comparable(await made.scrape()) == (GOLDEN / name).read_text()
+
+
+async def test_time_since_the_last_kernel(tmp_path: Path) -> None:
+    now_s = int(time.time())
+    container(tmp_path, "u1_main", region(last_kernel_s=now_s - 90))
+    container(tmp_path, "u1_init", region(last_kernel_s=now_s + 900))
+    families = await parsed(monitor(tmp_path, pod("u1", "train"), legacy=True))
+    for name in ("hami_container_last_kernel_elapsed_seconds", "Device_last_kernel_of_container"):
+        init, main = sorted(value for _, value in families[name])
+        assert init == 0
+        assert 90 <= main < 150
+
+
+async def test_a_driver_that_is_gone_takes_host_metrics_only(tmp_path: Path) -> None:
+    made = monitor(tmp_path, *busy_node(tmp_path))
+    await made.ask_driver()
+    before = await parsed(made)
+    (tmp_path / "profile.yaml").write_text(PROFILE + "faults: {driver: gone}\n")
+    await made.ask_driver()
+    after = await parsed(made)
+    assert len(before["hami_host_gpu_utilization_ratio"]) == 3
+    assert after["hami_host_gpu_utilization_ratio"] == []
+    assert after["hami_monitor_driver_answers"] == [({}, 0.0)]
+    assert after["hami_vgpu_memory_used_bytes"] == before["hami_vgpu_memory_used_bytes"] != []
+
+
+async def test_text_of_containers_cannot_forge_a_line(tmp_path: Path) -> None:
+    container(tmp_path, "u1_main", region(uuids=('GPU-x"} 1\nhami_host_gpu_x 5\\', "GPU-\x7f")))
+    families = await parsed(monitor(tmp_path, pod("u1", "train")))
+    assert not any("hami_host_gpu_x" in name for name in families)
+    assert [labels["device_uuid"] for labels, _ in families["hami_vgpu_memory_used_bytes"]] == [
+        'GPU-x"} 1\nhami_host_gpu_x 5\\',
+        "GPU-\x7f",
+    ]
+
+
+async def parsed(made: Monitor) -> dict[str, list[tuple[dict[str, str], float]]]:
+    families = text_string_to_metric_families((await made.scrape()).decode())
+    return {each.name: [(sample.labels, sample.value) for sample in each.samples] for each in families}
