@@ -66,13 +66,15 @@ class QuotaWatch:
                 return
 
     def _replaced(self, quotas: list[ResourceQuota]) -> None:
-        self._world.quotas.replace(quotas)
-        self._world.on_quota_changed()
+        if self._world.quotas.replace(quotas):
+            self._world.on_quota_changed()
         self.settled.set()
 
     def _on_quota(self, kind: EventType, quota: ResourceQuota) -> None:
+        known = self._world.quotas
         if kind is EventType.DELETED:
-            self._world.quotas.remove(quota.metadata.namespace, quota.metadata.name)
+            changed = known.remove(quota.metadata.namespace, quota.metadata.name)
         else:
-            self._world.quotas.apply(quota)
-        self._world.on_quota_changed()
+            changed = known.apply(quota)
+        if changed:
+            self._world.on_quota_changed()

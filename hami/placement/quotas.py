@@ -30,7 +30,10 @@ class Raise(msgspec.Struct, frozen=True):
 
 
 class Quotas:
-    """Limits by namespace. Fed by a reflector; without objects nothing is limited."""
+    """Limits by namespace. Fed by a reflector; without objects nothing is limited.
+
+    What feeds it says whether limits changed: most events of ResourceQuota objects are about their status.
+    """
 
     def __init__(self, registry: Registry, used: NamespaceUse) -> None:
         self._registry = registry
@@ -40,26 +43,28 @@ class Quotas:
 
     # Feeding
 
-    def apply(self, found: ResourceQuota) -> None:
+    def apply(self, found: ResourceQuota) -> bool:
         """An object was added or changed."""
         namespace = found.metadata.namespace
         self._objects.setdefault(namespace, {})[found.metadata.name] = found
-        self._renew(namespace)
+        return self._renew(namespace)
 
-    def remove(self, namespace: str, name: str) -> None:
+    def remove(self, namespace: str, name: str) -> bool:
         objects = self._objects.get(namespace, {})
-        if objects.pop(name, None) is not None:
-            self._renew(namespace)
+        return objects.pop(name, None) is not None and self._renew(namespace)
 
-    def replace(self, found: Iterable[ResourceQuota]) -> None:
+    def replace(self, found: Iterable[ResourceQuota]) -> bool:
         """Takes a complete list."""
+        before = self._limits
         self._objects, self._limits = {}, {}
         for each in found:
             self._objects.setdefault(each.metadata.namespace, {})[each.metadata.name] = each
         for namespace in list(self._objects):
             self._renew(namespace)
+        return before != self._limits
 
-    def _renew(self, namespace: str) -> None:
+    def _renew(self, namespace: str) -> bool:
+        before = self._limits.get(namespace, ())
         limits = quota.effective_limits(self._objects[namespace].values(), self._registry)
         if limits:
             self._limits[namespace] = limits
@@ -67,6 +72,7 @@ class Quotas:
             self._limits.pop(namespace, None)
         if not self._objects[namespace]:
             del self._objects[namespace]
+        return limits != before
 
     # Deciding
 

@@ -199,3 +199,15 @@ def test_autoscalers_are_told_about_the_quota(world: World, engine: Engine) -> N
     assert engine.simulate(pod, [make_node("new")]).node == "new"
     world.quotas.apply(quota(mem="500"))
     assert engine.simulate(pod, [make_node("new")]).failed == {"new": "2/2 ResourceQuotaNotFit"}
+
+
+def test_status_updates_are_no_change(world: World) -> None:
+    """Kubernetes' own controller writes the status at every pod; only limits wake pods that wait."""
+    assert world.quotas.apply(quota(mem="500"))
+    assert not world.quotas.apply(quota(mem="500"))
+    assert not world.quotas.replace([quota(mem="500")])
+    assert not world.quotas.apply(quota("larger", mem="900"))
+    assert not world.quotas.remove("default", "larger")
+    assert world.quotas.apply(quota(mem="501"))
+    assert world.quotas.remove("default", "q")
+    assert not world.quotas.remove("default", "q")
