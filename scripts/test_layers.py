@@ -29,6 +29,8 @@ class Layer:
     needs: dict[str, str] = field(default_factory=dict)
     needs_root: bool = False
     free_mib: int = 500
+    wrapper: tuple[str, ...] = ()
+    """Command that runs the tests in namespaces of their own, where the user may make them."""
 
 
 LAYERS = (
@@ -58,6 +60,7 @@ LAYERS = (
         ("tests/cluster", "tests/sim", "-m", "control_plane", "-p", "no:randomly"),
         {"go": "Go >= 1.26 (https://go.dev/dl)"},
         free_mib=6000,
+        wrapper=(sys.executable, "-m", "tests.cluster.namespace"),
     ),
 )
 
@@ -107,7 +110,7 @@ def run(layer: Layer, skipped: list[str]) -> bool:
         return not CI
     print(f"== {layer.name}: {layer.what}", flush=True)
     started = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-q", *layer.pytest_args]
+    command = [*layer.wrapper, sys.executable, "-m", "pytest", "-q", *layer.pytest_args]
     environment = {**os.environ, **(shim_clients() if layer.name == "shim" else {})}
     lines: list[str] = []
     with subprocess.Popen(
