@@ -31,6 +31,8 @@ class Layer:
     free_mib: int = 500
     wrapper: tuple[str, ...] = ()
     """Command that runs the tests in namespaces of their own, where the user may make them."""
+    prepare: tuple[str, ...] = ()
+    """Command that builds what the tests need, before they lose the network."""
 
 
 LAYERS = (
@@ -61,6 +63,7 @@ LAYERS = (
         {"go": "Go >= 1.26 (https://go.dev/dl)"},
         free_mib=6000,
         wrapper=(sys.executable, "-m", "tests.cluster.namespace"),
+        prepare=(sys.executable, "-m", "tests.cluster.build"),
     ),
 )
 
@@ -112,6 +115,9 @@ def run(layer: Layer, skipped: list[str]) -> bool:
     started = time.monotonic()
     command = [*layer.wrapper, sys.executable, "-m", "pytest", "-q", *layer.pytest_args]
     environment = {**os.environ, **(shim_clients() if layer.name == "shim" else {})}
+    if layer.prepare and subprocess.run(layer.prepare, cwd=ROOT, env=environment, check=False).returncode != 0:
+        print(f"== {layer.name}: FAILED to build what it needs after {time.monotonic() - started:.1f} s", flush=True)
+        return False
     lines: list[str] = []
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
