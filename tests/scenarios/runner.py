@@ -16,7 +16,7 @@ import aiohttp
 from tests.cluster.processes import NotReadyError
 from tests.scenarios.api import ApiError, Watcher
 from tests.scenarios.model import Expect, NewPod, Scenario, Step
-from tests.scenarios.outcome import PLACED, REFUSED_BY_ALL, SCHEDULED, Outcome, mismatches, observe
+from tests.scenarios.outcome import PLACED, REFUSED_BY_ALL, SCHEDULED, Outcome, mismatches, observe, refusal
 from tests.scenarios.stage import Stage
 from tests.scenarios.worlds import REAL, WORLDS, World
 
@@ -159,7 +159,7 @@ class _Play:
     def _outcome(self, name: str) -> Outcome:
         stage = self._stage
         if name in stage.refusals:
-            return Outcome(refused=stage.refusals[name])
+            return refusal(stage.refusals[name], stage.names)
         copies = [copy for copy, pod in stage.made.items() if pod.name == name and copy != name]
         if copies:
             nodes = Counter(self._outcome(copy).node for copy in copies)
