@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections import Counter
 from random import Random
 
@@ -18,6 +19,7 @@ from tests.reference.test_quota_filter import typed_quotas
 from tests.reference.world_nodes import Size
 from tests.reference.worlds import World, build
 
+BLOCKS = 60 if os.environ.get("HAMI_SOAK") else 4
 FULL = Size(nodes=3, cards=3, pods=14, asking=3)
 
 
@@ -59,7 +61,7 @@ def apply(world: World, pod: Object, change: Change) -> tuple[World, Object]:
     return world, pod
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(BLOCKS))
 async def test_fits_exactly_if_filter_places_and_changes_help(block: int) -> None:
     kinds: Counter[ChangeKind] = Counter()
     wrong: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from random import Random
 
@@ -14,6 +15,8 @@ from tests.bench.oracle import differences
 from tests.reference.model import Decision, Object
 from tests.reference.subject import Subject
 from tests.reference.worlds import World, build
+
+BLOCKS = 100 if os.environ.get("HAMI_SOAK") else 6
 
 
 def typed_quotas(quotas: Iterable[Object]) -> list[ResourceQuota]:
@@ -39,7 +42,7 @@ async def different(world: World, *, know_quotas: bool = True) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", range(BLOCKS))
 async def test_filter_with_quotas(block: int) -> None:
     first = block * 40
     found = {seed: await different(build(Random(seed))) for seed in range(first, first + 40)}
