@@ -69,6 +69,7 @@ def _of_node(settings: MonitorProcessSettings) -> MonitorSettings:
     return MonitorSettings(
         node_name=settings.node_name,
         vgpu_dir=settings.vgpu_dir,
+        look_interval_s=settings.look_interval_s,
         grace_s=settings.resync_interval_s,
         legacy_metrics=settings.legacy_metrics,
     )

@@ -25,6 +25,7 @@ class MonitorProcessSettings(msgspec.Struct, frozen=True):
     vgpu_dir: Path
     metrics_listen: Address
     legacy_metrics: bool
+    look_interval_s: float
     resync_interval_s: float
     nvml: str
     driver_root: str
@@ -43,6 +44,13 @@ FLAGS: Final = (
     ),
     Flag("metrics-bind-address", "listener of /metrics and /healthz", ":9394", metavar="ADDRESS"),
     Flag("legacy-metrics", "also give the metric names of HAMi before 2.9", False, flags.boolean, switch=True),
+    Flag(
+        "look-interval",
+        "how often containers are looked at and told to wait or go on",
+        5.0,
+        flags.duration_s,
+        metavar="DURATION",
+    ),
     Flag(
         "resync-interval",
         "how long a container's folder stays without its pod",
@@ -70,6 +78,7 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[MonitorPr
         vgpu_dir=vgpu_dir(Path(values["hook_path"])),
         metrics_listen=parse_address(values["metrics_bind_address"], default_https=False, flag="metrics-bind-address"),
         legacy_metrics=values["legacy_metrics"],
+        look_interval_s=values["look_interval"],
         resync_interval_s=values["resync_interval"],
         nvml=values["nvml"],
         driver_root=values["nvidia_driver_root"],

@@ -1,7 +1,7 @@
 """Names of what lies in a node's vgpu folder: one folder a container, one file with its limits (spec/node 2.10, 6.2).
 
-    <hook path>/vgpu/containers/<podUID>_<containerName>/<random>.cache   the shared region, written by the container
-    <hook path>/vgpu/limits/<podUID>_<containerName>                      its limits, read-only inside it
+- `<hook path>/vgpu/containers/<podUID>_<containerName>/<random>.cache`: the shared region, written by the container
+- `<hook path>/vgpu/limits/<podUID>_<containerName>`: its limits, read-only inside it
 """
 
 from __future__ import annotations
