@@ -18,7 +18,7 @@ import pytest
 from hami.sim.containers.toolkit import Toolkit
 
 DEMO = [sys.executable, "-m", "hami.apps", "demo"]
-LIMIT_S = 60
+LIMIT_S = 120
 
 
 def guests(kit: Toolkit) -> set[int]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hami.core.errors import HamiError
 
-START_LIMIT_S: Final = 30.0
+START_LIMIT_S: Final = 60.0
 STOP_LIMIT_S: Final = 5.0
 
 

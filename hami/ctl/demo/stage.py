@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from hami.certs import make
-from hami.ctl.demo.processes import HamiProcess
+from hami.ctl.demo.processes import START_LIMIT_S, HamiProcess
 from hami.kube.client import ApiClient
 from hami.sim import profiles
 from hami.sim.cluster import SimCluster
@@ -164,7 +164,7 @@ class Stage:
 
     async def _wait_registered(self, name: str, process: HamiProcess) -> None:
         path = f"/api/v1/nodes/{name}"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(START_LIMIT_S):
             while process.ended is None:
                 node = msgspec.json.decode(await self.client.request("GET", path))
                 allocatable = node.get("status", {}).get("allocatable", {})
