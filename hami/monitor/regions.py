@@ -35,13 +35,20 @@ def region_path(vgpu_dir: Path, folder: str) -> Path | None:
     home = vgpu_dir / CONTAINERS / folder
     named = _named_in_limits(vgpu_dir / LIMITS / folder)
     if named:
-        return home / named if os.path.lexists(home / named) and os.lstat(home / named).st_size else None
+        return _if_begun(home / named)
     with os.scandir(home) as entries:
         names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES)]
     regions = sorted(name for name in names if name.endswith(REGION_SUFFIX))
     if len(regions) > 1:
         raise RegionError(f"{len(regions)} files are named *{REGION_SUFFIX}")
-    return home / regions[0] if regions else None
+    return _if_begun(home / regions[0]) if regions else None
+
+
+def _if_begun(path: Path) -> Path | None:
+    try:
+        return path if path.lstat().st_size else None
+    except FileNotFoundError:
+        return None
 
 
 def _named_in_limits(limits: Path) -> str:

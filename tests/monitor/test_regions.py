@@ -163,6 +163,8 @@ def test_the_limits_file_names_the_region(tmp_path: Path) -> None:
         "CUDA_DEVICE_MEMORY_LIMIT_0=1m\nCUDA_DEVICE_MEMORY_SHARED_CACHE=/usr/local/vgpu/right.cache\n"
     )
     assert regions.region_path(tmp_path, "u_main") == right
+    right.write_bytes(b"")
+    assert regions.region_path(tmp_path, "u_main") is None
     right.unlink()
     assert regions.region_path(tmp_path, "u_main") is None
 
