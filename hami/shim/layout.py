@@ -211,29 +211,32 @@ def _cards(region: Region) -> tuple[CardState, ...]:
     return tuple(found)
 
 
-def _overlay(data: bytes) -> Region:
-    """The structure over the bytes; all have the fields that are read here. Raises RegionError."""
-    if len(data) < 12:
-        raise RegionError(f"{len(data)} bytes are too few for a region")
+def _overlay(data: bytearray, size: int) -> Region:
+    """The structure over the bytes; all have the fields that are read here. Raises RegionError.
+
+    `data` has REGION_SIZE bytes, zeros behind the `size` bytes of the file.
+    """
+    if size < 12:
+        raise RegionError(f"{size} bytes are too few for a region")
     magic, major, minor = struct.unpack_from("<iII", data)
     if magic != MAGIC:
         raise RegionError(f"wrong magic number {magic}")
     old: ctypes.LittleEndianStructure
-    if V0_SIZE <= len(data) < V1_SIZE:
-        old = V0Region.from_buffer_copy(data)
+    if V0_SIZE <= size < V1_SIZE:
+        old = V0Region.from_buffer(data)
         return cast(Region, old)
-    if len(data) < V1_SIZE:
-        raise RegionError(f"{len(data)} bytes are too few for a region")
+    if size < V1_SIZE:
+        raise RegionError(f"{size} bytes are too few for a region")
     if major != 1:
         raise RegionError(f"layout version {major}.{minor} is not known")
-    if minor == 1 and len(data) in (ODD_SIZE, ODD_SIZE + 1):
-        old = OddRegion.from_buffer_copy(data)
+    if minor == 1 and size in (ODD_SIZE, ODD_SIZE + 1):
+        old = OddRegion.from_buffer(data)
         return cast(Region, old)
-    return Region.from_buffer_copy(data[:REGION_SIZE].ljust(REGION_SIZE, b"\0"))
+    return Region.from_buffer(data)
 
 
-def _parse(data: bytes, descriptor: int | None) -> RegionState:
-    region = _overlay(data)
+def _parse(data: bytearray, size: int, descriptor: int | None) -> RegionState:
+    region = _overlay(data, size)
     kind = type(region)
     ours = kind is Region and bool(region.tail.magic == TAIL_MAGIC and region.tail.version == TAIL_VERSION)
     return RegionState(
@@ -255,16 +258,19 @@ def parse_region(data: bytes) -> RegionState:
 
     Raises: RegionError.
     """
-    return _parse(data, None)
+    whole = bytearray(REGION_SIZE)
+    size = min(len(data), REGION_SIZE)
+    whole[:size] = data[:size]
+    return _parse(whole, size, None)
 
 
 def read_open_region(descriptor: int) -> RegionState:
     """As `read_region`, from an open file. Raises RegionError and OSError."""
-    parts, position = [], 0
-    while position < REGION_SIZE and (part := os.pread(descriptor, REGION_SIZE - position, position)):
-        parts.append(part)
-        position += len(part)
-    return _parse(b"".join(parts), descriptor)
+    whole, size = bytearray(REGION_SIZE), 0
+    with memoryview(whole) as view:
+        while size < REGION_SIZE and (got := os.preadv(descriptor, [view[size:]], size)):
+            size += got
+    return _parse(whole, size, descriptor)
 
 
 def read_region(path: Path) -> RegionState:
