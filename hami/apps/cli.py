@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hami import __version__
-from hami.core.errors import HamiError
+from hami.core.errors import ConfigError, HamiError
 
 COMMANDS: Final = {
     "scheduler": ("hami.apps.scheduler", "webhook and kube-scheduler extender"),
@@ -39,7 +39,7 @@ def main_kubectl(argv: Sequence[str] | None = None) -> None:
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Runs one command; returns the exit status: 0 done, 1 failed, 2 used wrongly."""
+    """Runs one command; returns the exit status: 0 done, 1 failed, 2 used or configured wrongly, 130 Ctrl-C."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_usage(program))
         return 0 if argv else 2
@@ -57,7 +57,9 @@ def run(program: str, argv: Sequence[str]) -> int:
         sys.stdout.flush()
     except HamiError as error:
         print(f"{program} {command}: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:
         # The reader (head, less) has left; Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from hami.core.errors import ApiError, ConfigError
 from hami.core.objects import Node, Pod
-from hami.ctl.demo import containers, report
+from hami.ctl.demo import containers, guests, report
 from hami.ctl.demo.containers import Kind
 from hami.ctl.demo.report import PodReport
 from hami.ctl.demo.show import Screen
 from hami.ctl.demo.stage import NVIDIA, Stage
 from hami.ctl.demo.tour import PROFILES, TOUR, Ending, Stop
+from hami.sim import profiles as hardware
 
 POD_LIMIT_S: Final = 15.0
 """How long one pod may take to reach its ending."""
@@ -53,39 +54,40 @@ def run(profiles: Sequence[str], pods_file: Path | None, options: Options) -> in
     """
     if not profiles:
         raise ConfigError("--profiles: at least one hardware profile is needed")
+    for name in profiles:
+        hardware.load(name)
     if pods_file is None and tuple(profiles) != PROFILES:
         raise ConfigError(f"--profiles: the tour needs {','.join(PROFILES)}; give --pods FILE with other hardware")
-    tour = TOUR if pods_file is None else guests(pods_file)
+    tour = TOUR if pods_file is None else guests.read(pods_file)
     try:
-        return asyncio.run(_demo(tour, profiles, options, guests=pods_file is not None))
+        return asyncio.run(_until_told(_demo(tour, profiles, options, own=pods_file is not None)))
     except KeyboardInterrupt:
         return 130
 
 
-def guests(path: Path) -> tuple[Stop, ...]:
-    """A stranger's pods. Raises ConfigError for anything that is no pod."""
+async def _until_told(work: Coroutine[Any, Any, int]) -> int:
+    """Runs `work`; SIGTERM and a closed terminal end it as Ctrl-C does, so that nothing is left behind."""
+    told: list[int] = []
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def end(number: int) -> None:
+        if not told:
+            task.cancel()
+        told.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(number, end, number)
     try:
-        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"--pods: {path} cannot be read: {error}") from error
-    listed = [item for document in documents for item in (document.get("items") if _is_list(document) else [document])]
-    for item in listed:
-        if not isinstance(item, dict) or item.get("kind") != "Pod":
-            kind = item.get("kind") if isinstance(item, dict) else item
-            raise ConfigError(f"--pods: {path} holds {kind!r}: only objects of kind Pod are taken")
-        if not item.get("metadata", {}).get("name"):
-            raise ConfigError(f"--pods: {path} holds a pod without metadata.name")
-        item["metadata"].setdefault("namespace", "default")
-    if not listed:
-        raise ConfigError(f"--pods: {path} holds no pod")
-    return tuple(Stop("", item) for item in listed)
+        return await work
+    except asyncio.CancelledError:
+        if not told:
+            raise
+        return 128 + told[0]
 
 
-def _is_list(document: Any) -> bool:
-    return isinstance(document, dict) and str(document.get("kind", "")).endswith("List")
-
-
-async def _demo(tour: Sequence[Stop], profiles: Sequence[str], options: Options, *, guests: bool) -> int:
+async def _demo(tour: Sequence[Stop], profiles: Sequence[str], options: Options, *, own: bool) -> int:
     screen = Screen(progress_to_stderr=options.as_json)
     kind = await containers.choose(options.containers, options.cache, screen.step)
     started = time.monotonic()
@@ -96,7 +98,7 @@ async def _demo(tour: Sequence[Stop], profiles: Sequence[str], options: Options,
             where = f"  {stage.scheduler_url}" if process.name == "scheduler" else ""
             screen.step(f"  {process.name:<26} pid {process.pid}{where}")
         screen.step(f"API server stand-in at {stage.api_url}; no GPU is used")
-        outcomes = [await _walk(stage, screen, stop, guest=guests) for stop in tour]
+        outcomes = [await _walk(stage, screen, stop, guest=own) for stop in tour]
         nodes = await _nodes(stage)
         found = await containers.look(await _pods(stage), stage.runners, (NVIDIA,))
         ok = not any(outcome.problems for outcome in outcomes) and not any(one.problems for one in found)
@@ -107,13 +109,18 @@ async def _demo(tour: Sequence[Stop], profiles: Sequence[str], options: Options,
             said = Said(kind, tuple(found))
             print(_json(stage, nodes, outcomes, said, ok, time.monotonic() - started))
         else:
-            _show(screen, nodes, outcomes, guests=guests)
-            screen.step(
-                "every pod ended as the tour says" if ok else "NOT as the tour says", time.monotonic() - started
-            )
+            _show(screen, nodes, outcomes, own=own)
+            screen.step(_verdict(outcomes, ok, own=own), time.monotonic() - started)
         if options.serve:
             await _serve(screen, stage)
     return 0 if ok else 1
+
+
+def _verdict(outcomes: Sequence[Outcome], ok: bool, *, own: bool) -> str:
+    if not own:
+        return "every pod ended as the tour says" if ok else "NOT as the tour says"
+    ends = [outcome.ending for outcome in outcomes]
+    return ", ".join(f"{ends.count(ending)} {ending.lower()}" for ending in Ending if ending in ends)
 
 
 async def _walk(stage: Stage, screen: Screen, stop: Stop, *, guest: bool) -> Outcome:
@@ -187,11 +194,11 @@ async def _pods(stage: Stage) -> list[Pod]:
     return msgspec.convert((await stage.get("/api/v1/pods"))["items"], list[Pod])
 
 
-def _show(screen: Screen, nodes: list[report.NodeReport], outcomes: Sequence[Outcome], *, guests: bool) -> None:
+def _show(screen: Screen, nodes: list[report.NodeReport], outcomes: Sequence[Outcome], *, own: bool) -> None:
     screen.cards(nodes)
     shared = next((outcome for outcome in outcomes if outcome.ending is Ending.RUNNING and outcome.pod.cards), None)
     waiting = next((outcome for outcome in outcomes if outcome.ending is Ending.PENDING), None)
-    told = outcomes if guests else [outcome for outcome in (shared, waiting) if outcome is not None]
+    told = outcomes if own else [outcome for outcome in (shared, waiting) if outcome is not None]
     for outcome in told:
         screen.story(outcome.pod)
 
