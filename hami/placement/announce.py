@@ -6,13 +6,13 @@ Upstream writes them in filter; programs that read upstream's pods before they a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from hami.core import keys
 from hami.core.allocation import encode_allocation
 from hami.core.codec import encode_mig_allocations
 from hami.core.device_type import Registry
-from hami.core.errors import ApiError, NotFoundError, TransportError
+from hami.core.errors import ApiError, ConflictError, NotFoundError, TransportError
 from hami.core.objects import Node, Pod
 from hami.core.versions import is_older
 from hami.placement.answers import FilterAnswer
@@ -20,6 +20,8 @@ from hami.placement.claims import Claim, ClaimState
 from hami.placement.names import NodeNames
 from hami.placement.ports import ClusterWriter
 from hami.placement.world import World
+
+_TRIES: Final = 3
 
 
 def decision_annotations(claim: Claim, registry: Registry, unix_s: float) -> dict[str, str]:
@@ -65,9 +67,7 @@ class AnnouncingFilters:
         """Why the reservation could not be written; it is given back then."""
         claim.announced = True
         try:
-            pod = await self._writer.patch_pod_annotations(
-                claim.namespace, claim.name, self._annotations(claim), uid=claim.uid, labels=_label(claim.node)
-            )
+            pod = await self._write(claim)
         except (ApiError, TransportError) as error:
             if self._world.ledger.get(claim.uid) is claim:
                 self._world.ledger.end_reservation(claim.uid)
@@ -77,6 +77,26 @@ class AnnouncingFilters:
         if not is_older(pod.metadata.resource_version, claim.resource_version):
             claim.resource_version = pod.metadata.resource_version
         return ""
+
+    async def _write(self, claim: Claim) -> Pod:
+        """PATCH under the version that is known to be unbound: a late one must not hit a pod that was bound since."""
+        version = claim.resource_version
+        for number in range(1, _TRIES + 1):
+            try:
+                return await self._writer.patch_pod_annotations(
+                    claim.namespace,
+                    claim.name,
+                    self._annotations(claim),
+                    uid=claim.uid,
+                    resource_version=version,
+                    labels=_label(claim.node),
+                )
+            except ConflictError:
+                pod = await self._writer.get_pod(claim.namespace, claim.name)
+                if number == _TRIES or pod.metadata.uid != claim.uid or pod.spec.node_name:
+                    raise
+                version = pod.metadata.resource_version
+        raise AssertionError("the last try returns or raises")
 
     def _annotations(self, claim: Claim) -> Mapping[str, str | None]:
         """With what an earlier decision left on the pod taken off (spec/scheduler 11.1, no. 6)."""

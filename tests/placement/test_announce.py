@@ -110,3 +110,27 @@ async def test_a_pod_that_is_given_up_or_filtered_anew_does_not_hold_what_its_an
     assert "CardInsufficientMemory" in await setup.filter(pod)
     setup.api.put_pod(setup.api.pod("p"))
     assert setup.used() == 16000
+
+
+async def test_a_pod_that_changed_since_it_was_filtered_is_read_and_patched(setup: Setup) -> None:
+    pod = setup.api.put_pod(make_pod("p"))
+    setup.api.put_pod(setup.api.pod("p"))
+    assert await setup.filter(pod) == "n1"
+    assert setup.api.pod("p").annotations[keys.VGPU_NODE] == "n1"
+    assert (setup.api.count("patch_pod"), setup.api.count("get_pod")) == (2, 1)
+
+
+async def test_a_pod_that_another_leader_bound_meanwhile_keeps_what_its_binding_says(setup: Setup) -> None:
+    pod = setup.api.put_pod(make_pod("p"))
+
+    def bind() -> None:
+        bound = setup.api.pod("p")
+        notes = {keys.VGPU_NODE: LONG, NVIDIA.allocated_key: "GPU-0,NVIDIA,1000,0:;"}
+        spec = msgspec.structs.replace(bound.spec, node_name=LONG)
+        meta = msgspec.structs.replace(bound.metadata, annotations=notes)
+        setup.api.put_pod(msgspec.structs.replace(bound, spec=spec, metadata=meta))
+
+    setup.api.hooks["patch_pod", "before"] = bind
+    assert "could not be written" in await setup.filter(pod)
+    assert setup.api.pod("p").annotations[keys.VGPU_NODE] == LONG
+    assert (setup.used("n1"), setup.used(LONG)) == (0, 1000)
