@@ -1,4 +1,4 @@
-"""The driver, through pynvml. The only file that knows that untyped module.
+"""The driver, through pynvml.
 
 One session owner, every call with a time limit on a thread of its own (traps T-24, T-26; report B106).
 """
@@ -16,6 +16,8 @@ import pynvml
 from hami.core.errors import NvmlError
 from hami.core.model import MigPlacement
 from hami.nvml.caller import Caller
+from hami.nvml.loads import read_loads
+from hami.nvml.offered import NOT_OFFERED, offered, text
 from hami.nvml.probe import (
     CRITICAL_ERROR,
     ECC_DOUBLE_BIT,
@@ -67,14 +69,6 @@ _EVENT_KINDS: Final = {
     pynvml.nvmlEventTypeDoubleBitEccError: ECC_DOUBLE_BIT,
     pynvml.nvmlEventTypeSingleBitEccError: ECC_SINGLE_BIT,
 }
-_NOT_OFFERED: Final = (
-    pynvml.NVMLError_NotSupported,
-    pynvml.NVMLError_FunctionNotFound,
-    pynvml.NVMLError_InvalidArgument,
-    pynvml.NVMLError_NotFound,
-    pynvml.NVMLError_NoPermission,
-)
-
 R = TypeVar("R")
 
 
@@ -105,7 +99,7 @@ class RealProbe:
         return await self._call("processes", _read_processes)
 
     async def loads(self) -> tuple[CardLoad, ...]:
-        return await self._call("utilisation", _read_loads)
+        return await self._call("utilisation", read_loads)
 
     async def events(self, timeout_s: float) -> tuple[HealthEvent, ...]:
         if self._event_set is None:
@@ -173,16 +167,16 @@ def load_library(driver_root: Path) -> Path | None:
 
 def _read_card(index: int, pci_devices: Path) -> CardFacts:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    bus_id = _text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+    bus_id = text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
     return CardFacts(
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        uuid=text(pynvml.nvmlDeviceGetUUID(handle)),
         index=index,
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        name=text(pynvml.nvmlDeviceGetName(handle)),
         memory_bytes=_memory_bytes(handle),
         pci_bus_id=bus_id,
         numa=read_numa(pci_devices, bus_id),
-        minor=_offered(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), index),
-        mig_enabled=_offered(lambda: bool(pynvml.nvmlDeviceGetMigMode(handle)[0]), False),
+        minor=offered(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), index),
+        mig_enabled=offered(lambda: bool(pynvml.nvmlDeviceGetMigMode(handle)[0]), False),
         mig_profiles=_read_mig_profiles(handle),
     )
 
@@ -202,7 +196,7 @@ def read_numa(pci_devices: Path, bus_id: str) -> int:
 
 
 def _memory_bytes(handle: Any) -> int | None:
-    return _offered(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), None)
+    return offered(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), None)
 
 
 def _read_mig_profiles(handle: Any) -> tuple[MigProfileFacts, ...]:
@@ -211,7 +205,7 @@ def _read_mig_profiles(handle: Any) -> tuple[MigProfileFacts, ...]:
 
 
 def _read_mig_profile(handle: Any, slices: int, number: int) -> MigProfileFacts | None:
-    info = _offered(lambda: pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number), None)
+    info = offered(lambda: pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number), None)
     if info is None:
         return None
     return MigProfileFacts(
@@ -219,7 +213,7 @@ def _read_mig_profile(handle: Any, slices: int, number: int) -> MigProfileFacts 
         memory_mib=int(info.memorySizeMB),
         slice_count=int(info.sliceCount),
         multiprocessors=int(info.multiprocessorCount),
-        placements=_offered(lambda: _placements(handle, info.id), ()),
+        placements=offered(lambda: _placements(handle, info.id), ()),
     )
 
 
@@ -233,13 +227,13 @@ def _placements(handle: Any, profile_id: int) -> tuple[MigPlacement, ...]:
 
 def _read_pairs() -> tuple[PairFacts, ...]:
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    uuids = [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-    bus_ids = [_text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower() for handle in handles]
+    uuids = [text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    bus_ids = [text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower() for handle in handles]
     links = [_links_of(handle) for handle in handles]
     pairs = []
     for first in range(len(handles)):
         for second in range(first + 1, len(handles)):
-            level = _offered(partial(pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[first], handles[second]), None)
+            level = offered(partial(pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[first], handles[second]), None)
             to_cards = {*bus_ids}
             pairs.append(
                 PairFacts(
@@ -260,8 +254,8 @@ def _links_of(handle: Any) -> list[str]:
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         try:
             if pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED:
-                ends.append(_text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower())
-        except _NOT_OFFERED:
+                ends.append(text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower())
+        except NOT_OFFERED:
             continue
     return ends
 
@@ -275,13 +269,13 @@ def _read_lost() -> dict[str, str]:
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+            uuid = text(pynvml.nvmlDeviceGetUUID(handle))
         except pynvml.NVMLError:
             # Without a handle there is no uuid: `cards` reports it as a problem, and the card is missing there.
             continue
         try:
             pynvml.nvmlDeviceGetMemoryInfo(handle)
-        except _NOT_OFFERED:
+        except NOT_OFFERED:
             continue
         except pynvml.NVMLError as error:
             lost[uuid] = str(error)
@@ -292,35 +286,11 @@ def _read_processes() -> tuple[ProcessFacts, ...]:
     found = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+        uuid = text(pynvml.nvmlDeviceGetUUID(handle))
         for read in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
-            processes: Sequence[Any] = _offered(partial(read, handle), ())
+            processes: Sequence[Any] = offered(partial(read, handle), ())
             found += [ProcessFacts(uuid, int(each.pid), int(each.usedGpuMemory or 0)) for each in processes]
     return tuple(found)
-
-
-def _read_loads() -> tuple[CardLoad, ...]:
-    found = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            found.append(_read_load(index))
-        except pynvml.NVMLError:
-            # A card that fails is missing here; `lost` says why.
-            continue
-    return tuple(found)
-
-
-def _read_load(index: int) -> CardLoad:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    rates = _offered(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle), None)
-    return CardLoad(
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-        index=index,
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
-        memory_used_bytes=_offered(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).used), None),
-        gpu_percent=None if rates is None else int(rates.gpu),
-        memory_controller_percent=None if rates is None else int(rates.memory),
-    )
 
 
 def _register_events() -> Any:
@@ -346,7 +316,7 @@ def _wait_event(events: Any, timeout_ms: int) -> tuple[HealthEvent, ...]:
     except pynvml.NVMLError_Timeout:
         return ()
     kind = _EVENT_KINDS.get(data.eventType, "")
-    uuid = _offered(lambda: _text(pynvml.nvmlDeviceGetUUID(data.device)), "")
+    uuid = offered(lambda: text(pynvml.nvmlDeviceGetUUID(data.device)), "")
     return (HealthEvent(uuid, kind, int(data.eventData) if kind == CRITICAL_ERROR else 0),)
 
 
@@ -356,15 +326,3 @@ def _shutdown() -> None:
     except pynvml.NVMLError:
         # The session is gone either way.
         return
-
-
-def _offered(read: Callable[[], R], otherwise: R) -> R:
-    """What the card tells, or `otherwise` where it has no such thing."""
-    try:
-        return read()
-    except _NOT_OFFERED:
-        return otherwise
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
