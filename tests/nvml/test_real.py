@@ -27,7 +27,7 @@ def driver_present() -> bool:
 @pytest.mark.skipif(driver_present(), reason="a driver is here")
 async def test_without_a_driver_every_question_is_an_nvml_error() -> None:
     probe = RealProbe()
-    for ask in (probe.cards, probe.pairs, probe.lost, probe.processes):
+    for ask in (probe.cards, probe.pairs, probe.lost, probe.processes, probe.loads):
         with pytest.raises(NvmlError):
             await ask()
     with pytest.raises(NvmlError):
@@ -42,6 +42,9 @@ async def test_cards_of_this_machine() -> None:
     assert cards
     assert all(card.uuid.startswith("GPU-") and card.memory_bytes for card in cards)
     assert await probe.lost() == {}
+    loads = await probe.loads()
+    assert [load.uuid for load in loads] == [card.uuid for card in cards]
+    assert all(load.gpu_percent is not None and 0 <= load.gpu_percent <= 100 for load in loads)
     assert await probe.events(0.1) == ()
     await probe.close()
 
