@@ -103,7 +103,8 @@ def parse(text: str, source: str) -> DeviceConfig:
     """The same from text. Raises ConfigError."""
     try:
         document = yaml.load(text, Loader=yaml.CSafeLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, AttributeError) as error:
+        # The loader's own errors for scalars that only look like what their tag says: `2026-13-45`, `!!int x`.
         raise ConfigError(f"{source} is no YAML: {error}") from error
     if not isinstance(document, dict) or not any(document.values()):
         raise ConfigError(f"{source}: all configurations are empty; expected at least the section nvidia")

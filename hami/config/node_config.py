@@ -15,6 +15,7 @@ import pydantic
 from pydantic import ConfigDict, Field
 
 from hami.core.errors import ConfigError
+from hami.core.model import INT32_MAX
 from hami.vendors.nvidia.config import NvidiaConfig
 
 
@@ -31,8 +32,8 @@ class _Entry(pydantic.BaseModel):
     devicememoryscaling: Annotated[float, Field(ge=0, le=1000)] | None = None
     devicecorescaling: Annotated[float, Field(ge=0, le=1000)] | None = None
     devicesplitcount: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    preconfigureddevicememory: Annotated[int, Field(ge=0)] | None = None
-    libcudaloglevel: Annotated[str, Field(coerce_numbers_to_str=True)] | None = None
+    preconfigureddevicememory: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    libcudaloglevel: Annotated[str, Field(pattern=r"^[0-9]*$", coerce_numbers_to_str=True)] | None = None
     enablenumatopology: bool | None = None
     migstrategy: Literal["none", "single", "mixed", ""] | None = None
     filterdevices: _FilterDevices | None = None
@@ -99,12 +100,13 @@ def _apply(config: NodeConfig, entry: _Entry) -> NodeConfig:
     }
     given = {key: value for key, value in changes.items() if value is not None}
     hidden = entry.filterdevices
+    uuids = tuple(text.strip() for text in (hidden and hidden.uuid) or () if text.strip())
     preferred = entry.enablegetpreferredallocation
     return msgspec.structs.replace(
         config,
         nvidia=msgspec.structs.replace(config.nvidia, **given),
         mode=entry.operatingmode or config.mode,
-        hidden_uuids=tuple((hidden and hidden.uuid) or config.hidden_uuids),
+        hidden_uuids=uuids or config.hidden_uuids,
         hidden_indexes=tuple((hidden and hidden.index) or config.hidden_indexes),
         preferred_allocation=config.preferred_allocation if preferred is None else preferred,
     )

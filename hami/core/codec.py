@@ -16,7 +16,7 @@ import msgspec
 from hami.core.errors import DecodeError
 from hami.core.model import INT32_MAX, ContainerShares, DeviceShare, MigPlacement, VendorShares
 from hami.core.register import RegisterForm, decode_register, encode_register
-from hami.core.wire_text import checked_id, go_json, parse_bool, whole_number
+from hami.core.wire_text import checked_id, decoded_json, go_json, parse_bool, whole_number
 
 __all__ = [
     "MigAllocation",
@@ -99,10 +99,7 @@ def encode_pair_scores(scores: Mapping[str, Mapping[str, int]]) -> str:
 
 def decode_pair_scores(text: str, subject: str) -> dict[str, dict[str, int]]:
     """Card id -> other card id -> score. Raises DecodeError."""
-    try:
-        records = _score_decoder.decode(text)
-    except msgspec.DecodeError as error:
-        raise DecodeError(subject, f"not a pair score list: {error}") from error
+    records = decoded_json(_score_decoder, text, "pair score list", subject)
     return {record.uuid: record.score for record in records}
 
 
@@ -129,10 +126,7 @@ def encode_mig_allocations(allocations: Sequence[MigAllocation]) -> str:
 
 def decode_mig_allocations(text: str, subject: str) -> tuple[MigAllocation, ...]:
     """Reservations in order. Raises DecodeError for missing fields, size 0, a partial identity, a repeated position."""
-    try:
-        allocations = _mig_decoder.decode(text)
-    except msgspec.DecodeError as error:
-        raise DecodeError(subject, f"not a MIG reservation list: {error}") from error
+    allocations = decoded_json(_mig_decoder, text, "MIG reservation list", subject)
     seen: set[tuple[int, int]] = set()
     for allocation in allocations:
         problem = _mig_problem(allocation, seen)

@@ -13,7 +13,7 @@ import msgspec
 
 from hami.core.errors import DecodeError
 from hami.core.model import INT32_MAX, Device, MigPlacement, MigProfile
-from hami.core.wire_text import checked_id, go_json, parse_bool, whole_number
+from hami.core.wire_text import checked_id, decoded_json, go_json, parse_bool, whole_number
 
 _CSV_SEPARATORS: Final = str.maketrans(",:", "  ")
 
@@ -116,10 +116,7 @@ def _to_wire(device: Device) -> _WireDevice:
 
 
 def _decode_json(text: str, vendor: str, subject: str) -> list[Device]:
-    try:
-        records = _register_decoder.decode(text)
-    except msgspec.DecodeError as error:
-        raise DecodeError(subject, f"not a JSON register: {error}") from error
+    records = decoded_json(_register_decoder, text, "JSON register", subject)
     return [_from_wire(record, vendor, subject) for record in records]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from hami.core.errors import DecodeError
 from hami.core.model import INT32_MAX
 
+_T = TypeVar("_T")
 _DIGITS: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _ID: Final = re.compile(r"[^\s,:;]+")
 _BOOLS: Final = {
@@ -36,6 +37,14 @@ def checked_id(text: str, field: str, subject: str) -> str:
     if _ID.fullmatch(text) is None:
         raise DecodeError(subject, f"{field} '{text}' is empty or has a blank, comma, colon or semicolon in it")
     return text
+
+
+def decoded_json(decoder: msgspec.json.Decoder[_T], text: str, what: str, subject: str) -> _T:
+    """An annotation's JSON. Raises DecodeError, also for nesting that is too deep to read."""
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DecodeError(subject, f"not a {what}: {error}") from error
 
 
 def go_json(value: object) -> str:

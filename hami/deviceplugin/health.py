@@ -62,4 +62,4 @@ class HealthTracker:
 
 
 def _numbers(words: Iterable[str]) -> frozenset[int]:
-    return frozenset(int(word) for word in words if word.isdigit())
+    return frozenset(int(word) for word in words if word.isascii() and word.isdigit())

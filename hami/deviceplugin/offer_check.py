@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hami.core.objects import Node
+from hami.core.objects import Node, Quantity
+from hami.core.units import parse_whole
 from hami.deviceplugin import event_reasons
 from hami.deviceplugin.board import BoardState
 from hami.deviceplugin.settings import PluginSettings
@@ -28,9 +29,9 @@ class OfferCheck:
     def observe(self, node: Node, state: BoardState) -> None:
         """Compares the node's allocatable count with the healthy replicas on the board."""
         resource = self._settings.nvidia.resource_count_name
-        found = str((node.status.allocatable or {}).get(resource, 0))
+        found = (node.status.allocatable or {}).get(resource, 0)
         listed = sum(state.replicas for card in state.cards if state.healthy(card.uuid))
-        if found == str(listed):
+        if _number(found) == listed:
             self._since_s = None
             self._said = False
             return
@@ -47,3 +48,11 @@ class OfferCheck:
             message=f"kubelet offers {found} {resource}, this plugin lists {listed}: does another device plugin"
             f" register {resource}, or is kubelet's folder another than {self._settings.kubelet_dir}?",
         )
+
+
+def _number(quantity: Quantity) -> int | None:
+    """What a quantity stands for: kubelet writes 1000 as `1k`. None if it cannot be read."""
+    try:
+        return parse_whole(quantity)
+    except ValueError:
+        return None

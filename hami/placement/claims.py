@@ -88,6 +88,12 @@ def allocated_texts(pod: Pod, registry: Registry) -> tuple[str, ...]:
     return texts if any(texts) else ()
 
 
+def was_emptied(pod: Pod, registry: Registry) -> bool:
+    """Whether somebody took the text out of an allocation: nobody writes an empty one (report B38)."""
+    annotations = pod.annotations
+    return keys.VGPU_NODE in annotations and any(vendor.allocated_key in annotations for vendor in registry)
+
+
 def flat_charges(charge: Charge) -> tuple[tuple[str, Use], ...]:
     return tuple((sys.intern(device), use) for device, use in charge.items())
 
@@ -119,6 +125,8 @@ class Holdings(msgspec.Struct, frozen=True):
 def read_holdings(pod: Pod, registry: Registry, *, init_finished: bool) -> Holdings:
     """Reads the allocated annotations and the MIG reservations of a pod."""
     subject = f"pod {pod.key}"
+    if not allocated_texts(pod, registry):
+        return Holdings(problem=f"{subject}: its allocation is empty")
     try:
         allocation = allocations.read_allocation(pod.annotations, registry, subject)
         kinds = allocations.container_kinds(pod)
@@ -156,10 +164,10 @@ def newer_unscheduled(pod: Pod, known: tuple[str, ...], since_unix_s: float) -> 
     if known and condition[0] == known[0]:
         return True
     try:
-        stamp = datetime.datetime.fromisoformat(condition[0])
-    except ValueError:
+        stamp_unix_s = datetime.datetime.fromisoformat(condition[0]).timestamp()
+    except (ValueError, OverflowError):
         return False
-    return stamp.timestamp() >= int(since_unix_s)
+    return stamp_unix_s >= int(since_unix_s)
 
 
 def annotated_at(pod: Pod, fallback: float) -> float:

@@ -129,7 +129,9 @@ class World:
         self.signals.fire(f"node/{name}")
 
     def on_pod(self, pod: Pod) -> None:
-        """A pod was added or changed."""
+        """A pod was added or changed. What was read before its deletion and comes after it says nothing any more."""
+        if pod.metadata.uid in self._gone:
+            return
         self.ledger.apply(pod, self.clock.monotonic_s(), self.clock.unix_s())
         self.waking.changed()
         self.signals.fire(f"pod/{pod.key}")
@@ -164,6 +166,8 @@ class World:
         listed = set()
         for pod in pods:
             listed.add(pod.metadata.uid)
+            # A complete list is believed also where it brings back what was deleted: etcd may have been restored.
+            self._gone.pop(pod.metadata.uid, None)
             self.on_pod(pod)
             await slicer.give_way()
         for uid in self.ledger.uids():

@@ -114,15 +114,21 @@ class Extender:
         return wire.filter_result(None, answer.failed, answer.unresolvable), answer
 
     def _tell(self, pod: Pod, answer: FilterAnswer) -> None:
-        for warning, reason, message in answer.events:
+        try:
+            texts = answer.events
+        except msgspec.DecodeError:
+            # The chosen name was found in what is no list of names: no other node can be told of.
+            texts = ()
+        for warning, reason, message in texts:
             self._events.pod_event(pod, warning=warning, reason=reason, message=message)
         self._log(pod, answer)
 
     def _simulate(self, pod: Pod, raw_nodes: bytes, *, all_feasible: bool) -> bytes:
         """Full Node objects in the call: a stateless what-if for autoscalers (spec/scheduler 4.9)."""
         try:
-            raws = {_node.decode(raw).name: bytes(raw) for raw in _node_list.decode(raw_nodes).items}
-            nodes = [_node.decode(raw) for raw in raws.values()]
+            listed = wire.decoded(_node_list, raw_nodes).items
+            raws = {wire.decoded(_node, raw).name: bytes(raw) for raw in listed}
+            nodes = [wire.decoded(_node, raw) for raw in raws.values()]
         except msgspec.DecodeError as error:
             return wire.filter_result(None, error=f"extender args hold a Node that cannot be decoded: {error}")
         answer = self._filters.simulate(pod, nodes, all_feasible=all_feasible)

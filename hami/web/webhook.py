@@ -59,7 +59,7 @@ class Webhook:
         if request.operation not in ("", "CREATE"):
             return wire.review_answer(version, request.uid, allowed=True, code=200)
         try:
-            pod = pod_decoder.decode(request.object)
+            pod = wire.decoded(pod_decoder, request.object)
         except msgspec.DecodeError as error:
             return _refused(version, request.uid, 400, f"the object is no Pod: {error}")
         admission = self._review(pod, request.namespace or pod.metadata.namespace)

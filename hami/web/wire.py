@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -66,6 +66,15 @@ class _FilterResult(msgspec.Struct):
 _filter_decoder = msgspec.json.Decoder(_FilterArgs)
 _bind_decoder = msgspec.json.Decoder(_BindArgs)
 _encoder = msgspec.json.Encoder()
+_T = TypeVar("_T")
+
+
+def decoded(decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw) -> _T:
+    """Raises msgspec.DecodeError on a body that does not fit, also on nesting that is too deep to read."""
+    try:
+        return decoder.decode(body)
+    except RecursionError as error:
+        raise msgspec.DecodeError("the JSON is nested too deeply") from error
 
 
 def _first(*raws: msgspec.Raw) -> bytes:
@@ -78,7 +87,7 @@ def _first(*raws: msgspec.Raw) -> bytes:
 
 def decode_filter(body: bytes) -> FilterArgs:
     """Raises msgspec.DecodeError on a body that is no ExtenderArgs."""
-    args = _filter_decoder.decode(body)
+    args = decoded(_filter_decoder, body)
     return FilterArgs(
         args.Pod or args.pod, _first(args.NodeNames, args.nodeNames, args.nodenames), _first(args.Nodes, args.nodes)
     )
@@ -86,7 +95,7 @@ def decode_filter(body: bytes) -> FilterArgs:
 
 def decode_bind(body: bytes) -> BindArgs:
     """Raises msgspec.DecodeError on a body that is no ExtenderBindingArgs."""
-    args = _bind_decoder.decode(body)
+    args = decoded(_bind_decoder, body)
     return BindArgs(
         args.PodNamespace or args.podNamespace,
         args.PodName or args.podName,
@@ -134,7 +143,7 @@ _review_decoder = msgspec.json.Decoder(AdmissionReview)
 
 def decode_review(body: bytes) -> AdmissionReview:
     """Raises msgspec.DecodeError on a body that is no AdmissionReview."""
-    return _review_decoder.decode(body)
+    return decoded(_review_decoder, body)
 
 
 def review_answer(

@@ -137,3 +137,40 @@ def test_broken_json_is_refused(tmp_path: Path) -> None:
     path.write_text('{"nodeconfig": [')
     with pytest.raises(ConfigError, match=r"config\.json"):
         node_config.read(path, "n", NvidiaConfig())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvidia: {deviceSplitCount: 2026-13-45}",
+        "nvidia: {deviceSplitCount: !!int ten}",
+        "nvidia: {deviceMemoryScaling: !!float much}",
+        "nvidia: !!timestamp soon",
+        "nvidia: " + "[" * 5000,
+        "nvidia: {deviceMemoryScaling: .nan}",
+        "nvidia: {deviceMemoryScaling: .inf}",
+        "nvidia: &a {x: *a}",
+        "nvidia: {1: 2}",
+        "? [a]\n: b",
+        "\x00",
+    ],
+)
+def test_odd_yaml_is_a_configuration_error(text: str) -> None:
+    with pytest.raises(ConfigError, match="the-file"):
+        device_config.parse(text, "the-file")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"preconfigureddevicememory": 2**31}, {"libcudaloglevel": "x;y"}, {"devicememoryscaling": float("nan")},
+     {"devicesplitcount": -1}],
+)  # fmt: skip
+def test_numbers_of_a_node_that_no_register_can_carry(tmp_path: Path, values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(values))):
+        node(tmp_path, {"nodeconfig": [{"name": "gpu-1", **values}]})
+
+
+def test_b101_ids_of_hidden_cards_are_stripped_and_blanks_skipped(tmp_path: Path) -> None:
+    entry = {"name": "gpu-1", "filterdevices": {"uuid": [" GPU-b ", "", " "], "index": [0]}}
+    config = node(tmp_path, {"nodeconfig": [entry]})
+    assert (config.hidden_uuids, config.hidden_indexes) == (("GPU-b",), (0,))

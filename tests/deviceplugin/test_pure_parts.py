@@ -101,6 +101,7 @@ def test_pair_score(pair: PairFacts, expected: int) -> None:
         ("", "31", 31, True),
         ("94", "", 94, False),
         ("94,nonsense", "", 48, True),
+        (" 94 ,\u00b2,-1,", "\u00b3", 94, False),
         ("79", "all", 79, True),
     ],
 )
@@ -189,6 +190,17 @@ def test_an_offer_that_is_not_ours_is_said_once_and_only_if_it_lasts() -> None:
     check.observe(node("2"), state)
     assert len(events.on_nodes) == 2
     assert "kubelet offers 2 nvidia.com/gpu, this plugin lists 10" in events.on_nodes[0][2]
+
+
+@pytest.mark.parametrize(("split", "offered"), [(1000, "2k"), (1000, "2000"), (500, "1e3"), (10, "20")])
+def test_b94_a_count_that_kubelet_writes_with_a_suffix_is_our_own(split: int, offered: str) -> None:
+    events, clock = RecordedEvents(), [0.0]
+    check = OfferCheck(PluginSettings("n1"), events, lambda: clock[0])
+    state = BoardState((CardFacts(A, 0, "T4", 1), CardFacts(B, 1, "T4", 1)), split)
+    node = Node(ObjectMeta(name="n1"), status=NodeStatus(allocatable={"nvidia.com/gpu": offered}))
+    for clock[0] in (0.0, 61.0, 999.0):
+        check.observe(node, state)
+    assert events.on_nodes == []
 
 
 def test_handshake_text() -> None:

@@ -352,3 +352,35 @@ def test_token_owner_is_known_without_a_read(world: World) -> None:
     assert owner is not None
     assert (owner.spec.node_name, owner.annotations["hami.io/bind-phase"]) == ("n1", "allocating")
     assert world.owner_on_record("default", "q") is None
+
+
+@pytest.mark.parametrize("stamp", ["0001-01-01T00:00:00", "9999-12-31T23:59:59-14:00", "yesterday", ""])
+def test_B53_odd_stamps_of_a_condition_end_no_reservation(world: World, clock: FakeClock, stamp: str) -> None:
+    reserve(world, make_pod("p"))
+    world.on_pod(unscheduled(make_pod("p"), stamp))
+    assert (used(world) == {}) == stamp.startswith("9999")
+
+
+def test_B38_an_emptied_allocation_closes_its_node_until_the_pod_is_gone(world: World) -> None:
+    pod = with_phase(annotated(make_pod("p"), "n1", ""), "Running")
+    world.on_pod(pod)
+    world.settle_now()
+    view = world.view("n1")
+    assert view is not None
+    assert "its allocation is empty" in view.problem
+    world.on_pod_deleted("default", "p", "uid-p")
+    world.settle_now()
+    view = world.view("n1")
+    assert view is not None
+    assert view.problem == ""
+
+
+async def test_B23_a_late_read_of_a_deleted_pod_makes_no_ghost(world: World) -> None:
+    pod = annotated(make_pod("p"), "n1", ONE)
+    world.on_pod(pod)
+    world.on_pod_deleted("default", "p", "uid-p")
+    world.on_pod(pod)
+    world.node_pods_listed("n1", [pod])
+    assert used(world) == {}
+    await world.pods_replaced([pod])
+    assert used(world) == {"GPU-0": Use(1, 1000, 10)}
