@@ -30,6 +30,8 @@ from hami.kube.status import decode_status, error_of_status
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 _WATCH_SECONDS: Final = 300
 _IDLE_GRACE_S: Final = 30.0
+_SILENCE_S: Final = 90.0
+"""A server sends a bookmark about once a minute; a stream that brings nothing for so long is dead (report B55)."""
 _SHORT_WATCH_S: Final = 1.0
 """A watch that ends sooner without a word is a failure: without a pause we would ask again in a tight loop."""
 _INITIAL_EVENTS_IDLE_S: Final = 30.0
@@ -105,6 +107,7 @@ class Reflector(Generic[T]):
         initial_events: bool = True,
         backoff: Backoff | None = None,
         watch_seconds: int = _WATCH_SECONDS,
+        silence_s: float = _SILENCE_S,
     ) -> None:
         self._client = client
         self._path = path
@@ -115,6 +118,7 @@ class Reflector(Generic[T]):
         self._initial_events = initial_events
         self._backoff = backoff or Backoff()
         self._watch_seconds = watch_seconds
+        self._silence_s = silence_s
         self._resource_version = ""
         self._log = log.bind(path=path)
         self.ready = asyncio.Event()
@@ -241,7 +245,7 @@ class Reflector(Generic[T]):
 
     async def _events(self, query: Mapping[str, str]) -> AsyncGenerator[_WatchEvent, None]:
         """Decoded events of one watch. An ERROR event becomes the error that its Status says."""
-        idle_s = self._watch_seconds + _IDLE_GRACE_S
+        idle_s = min(self._watch_seconds + _IDLE_GRACE_S, self._silence_s)
         async with aclosing(self._client.stream_lines(self._path, query, idle_timeout_s=idle_s)) as lines:
             async for line in lines:
                 event = _event_decoder.decode(line)

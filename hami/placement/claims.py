@@ -88,12 +88,6 @@ def allocated_texts(pod: Pod, registry: Registry) -> tuple[str, ...]:
     return texts if any(texts) else ()
 
 
-def was_emptied(pod: Pod, registry: Registry) -> bool:
-    """Whether somebody took the text out of an allocation: nobody writes an empty one (report B38)."""
-    annotations = pod.annotations
-    return keys.VGPU_NODE in annotations and any(vendor.allocated_key in annotations for vendor in registry)
-
-
 def flat_charges(charge: Charge) -> tuple[tuple[str, Use], ...]:
     return tuple((sys.intern(device), use) for device, use in charge.items())
 
@@ -125,8 +119,6 @@ class Holdings(msgspec.Struct, frozen=True):
 def read_holdings(pod: Pod, registry: Registry, *, init_finished: bool) -> Holdings:
     """Reads the allocated annotations and the MIG reservations of a pod."""
     subject = f"pod {pod.key}"
-    if not allocated_texts(pod, registry):
-        return Holdings(problem=f"{subject}: its allocation is empty")
     try:
         allocation = allocations.read_allocation(pod.annotations, registry, subject)
         kinds = allocations.container_kinds(pod)

@@ -32,7 +32,6 @@ from hami.placement.claims import (
     newer_unscheduled,
     read_holdings,
     unscheduled_condition,
-    was_emptied,
     words_of,
 )
 from hami.placement.namespace_use import NamespaceUse
@@ -264,7 +263,7 @@ class Ledger:
 
     def _apply_bound(self, pod: Pod, claim: Claim | None) -> None:
         texts = allocated_texts(pod, self._registry)
-        if not texts and not was_emptied(pod, self._registry):
+        if not texts:
             if claim is not None:
                 self.release(claim.uid)
             return

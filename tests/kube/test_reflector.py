@@ -267,6 +267,38 @@ async def test_a_watch_that_ends_at_once_is_not_asked_for_in_a_tight_loop() -> N
             assert reflector.stats.failures >= 3
 
 
+async def test_b55_a_watch_that_falls_silent_is_given_up_and_what_changed_is_seen() -> None:
+    watches = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal watches
+        if "watch" not in request.query:
+            return listed(node_json("n1", "4"))
+        watches += 1
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if watches > 1:
+            change = {"type": "ADDED", "object": node_json("n2", "8")}
+            await response.write(json.dumps(change).encode() + b"\n")
+        await asyncio.sleep(30)
+        return response
+
+    mirror = Mirror()
+    async with serving(handler) as address, ApiClient(Access(address), qps=0) as client:
+        reflector = Reflector(
+            client,
+            paths.NODES,
+            node_decoder,
+            mirror.on_replaced,
+            mirror.on_event,
+            initial_events=False,
+            backoff=Backoff(0.01, 0.01),
+            silence_s=0.2,
+        )
+        async with running(reflector):
+            await until(lambda: mirror.names == {"n1", "n2"}, "what happened while the first watch was silent")
+
+
 def test_backoff_grows_to_its_cap_and_starts_again() -> None:
     backoff = Backoff(0.5, 30)
     delays = [backoff.next_s() for _ in range(12)]

@@ -361,20 +361,6 @@ def test_B53_odd_stamps_of_a_condition_end_no_reservation(world: World, clock: F
     assert (used(world) == {}) == stamp.startswith("9999")
 
 
-def test_B38_an_emptied_allocation_closes_its_node_until_the_pod_is_gone(world: World) -> None:
-    pod = with_phase(annotated(make_pod("p"), "n1", ""), "Running")
-    world.on_pod(pod)
-    world.settle_now()
-    view = world.view("n1")
-    assert view is not None
-    assert "its allocation is empty" in view.problem
-    world.on_pod_deleted("default", "p", "uid-p")
-    world.settle_now()
-    view = world.view("n1")
-    assert view is not None
-    assert view.problem == ""
-
-
 async def test_B23_a_late_read_of_a_deleted_pod_makes_no_ghost(world: World) -> None:
     pod = annotated(make_pod("p"), "n1", ONE)
     world.on_pod(pod)
