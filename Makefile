@@ -10,7 +10,8 @@ NODES ?= 3
 PROFILE ?= a100
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt check lint types contracts test test-unit test-shim test-control-plane demo control-plane bench soak shim shim-debug proto lock docs-reference clean
+MAKEFLAGS += --no-print-directory
+.PHONY: scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane demo control-plane bench soak shim shim-debug proto lock docs-reference clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort | awk -F'\t' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -50,6 +51,9 @@ demo: $(STAMP) ## Three simulated GPU nodes, ten pods and their stories, on this
 
 control-plane: $(STAMP) ## A real control plane in the foreground (NODES=3 PROFILE=a100)
 	@$(BIN)/python -m tests.cluster.up --nodes $(NODES) --profile $(PROFILE)
+
+scenarios: $(STAMP) ## One set of scenarios on the embedded cluster and the real control plane, as a table
+	@$(BIN)/python -m tests.scenarios $(ARGS)
 
 bench: $(STAMP) ## Speed as ratios to baselines of the same run (ARGS="--quick")
 	@$(BIN)/python -m tests.bench $(ARGS)
