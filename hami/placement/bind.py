@@ -170,6 +170,7 @@ class Binder:
             except (ApiError, TransportError) as error:
                 raise BindError(str(error)) from error
             self._world.node_pods_listed(call.node, pods)
+            self._tokens.listed(call.node)
         if not self._still_fits(call):
             pod = await self._read_pod(call)
             if pod.spec.node_name:

@@ -26,7 +26,7 @@ _MOST_MET: Final = 4096
 
 
 class HeldToken(msgspec.Struct, frozen=True):
-    """A token that we wrote. `strange_epoch`: the node was last written by another scheduler or term."""
+    """A token that we wrote. `strange_epoch`: another scheduler or term wrote the node since we listed its pods."""
 
     text: str
     strange_epoch: bool
@@ -42,6 +42,9 @@ class TokenKeeper:
         self._expiry_s = expiry_s
         self._pause_s = pause_s
         self._owners: dict[str, tuple[float, Pod | None]] = {}
+        self._unlisted: set[str] = set()
+        """Nodes on which our epoch took the place of a strange one, though the list that this calls for is still owed:
+        it may fail, and the epoch stays when the token is given back."""
         self._met: dict[str, str] = {}
         """Owner uid -> resourceVersion when its token was first in the way."""
         self.epoch = ""
@@ -63,14 +66,20 @@ class TokenKeeper:
             if token is None or await self._may_take(token, call):
                 record = self._world.inventory.get(call.node)
                 if record is not None and (record.lock, record.epoch) == (judged, epoch):
+                    if epoch != self.epoch:
+                        self._unlisted.add(call.node)
                     text = await self._write(call, record.resource_version)
                     if text:
-                        return HeldToken(text, strange_epoch=epoch != self.epoch)
+                        return HeldToken(text, strange_epoch=call.node in self._unlisted)
                 self._check_time(call, deadline_s)
                 continue
             self._check_time(call, deadline_s)
             wait_s = min(deadline_s - self._clock.monotonic_s(), _LOOK_AGAIN_S)
             await self._world.signals.wait((f"node/{call.node}", f"pod/{token.key}"), wait_s)
+
+    def listed(self, node: str) -> None:
+        """The node's pods were listed while we held its token."""
+        self._unlisted.discard(node)
 
     async def release(self, node: str, text: str) -> None:
         """Takes our token off the node; one that is not ours any more is left alone (reports B61, B62, B70)."""

@@ -123,6 +123,23 @@ async def test_strange_epoch_lists_the_node_once(setup: Setup) -> None:
     assert setup.api.count("list_pods") == 1
 
 
+async def test_a_list_that_failed_is_made_up_for_by_the_next_bind_though_the_epoch_is_ours_by_then(
+    setup: Setup,
+) -> None:
+    """Another leader filled the node; our first look at it failed, and the token was given back."""
+    setup.reserve(make_pod("p", container(memory_mib=16384)))
+    setup.reserve(make_pod("q", container(memory_mib=16384)))
+    setup.api.world = None
+    setup.api.put_pod(annotated(make_pod("strange"), "n1", "GPU-0,NVIDIA,16384,0:GPU-1,NVIDIA,16384,0:;"))
+    setup.api.faults["list_pods", "before"] = [TransportError("reset")]
+    setup.api.world = setup.world
+    assert await setup.bind("p") == "reset"
+    assert setup.api.nodes["n1"].annotations[keys.BIND_EPOCH] == setup.binder._tokens.epoch
+    assert "does not fit any more" in await setup.bind("q")
+    assert setup.api.pod("q").spec.node_name == ""
+    assert setup.api.count("list_pods") == 2
+
+
 async def test_epoch_fence_sees_what_another_leader_bound(setup: Setup) -> None:
     setup.reserve(make_pod("p", container(memory_mib=16384)))
     other = annotated(make_pod("other"), "n1", "GPU-0,NVIDIA,16384,100:;GPU-1,NVIDIA,16384,100:;")
