@@ -7,8 +7,9 @@ import functools
 import gc
 import os
 import socket
+import time
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, Final
 
 import structlog
 import uvloop
@@ -28,7 +29,7 @@ from hami.kube.client import ApiClient
 from hami.kube.events import EventRecorder
 from hami.kube.leader import Leadership
 from hami.kube.ratelimit import Lane
-from hami.kube.reflector import EventType, Reflector
+from hami.kube.reflector import EventType, Reflector, ReflectorStats
 from hami.kube.role_label import RoleLabel
 from hami.kube.writer import KubeWriter
 from hami.obs import logs, metrics
@@ -43,6 +44,9 @@ from hami.web import app, asgi, card_metrics
 from hami.web.extender import Extender, Filters
 from hami.web.server import Listener, serving
 from hami.web.webhook import Webhook
+
+_SILENT_LIMIT_S: Final = 300.0
+"""Watches that were silent are made anew after 90 s; who has heard nothing for so long knows nothing (report B55)."""
 
 log = structlog.get_logger("hami.scheduler")
 
@@ -72,6 +76,7 @@ class Scheduler:
         self._binder: Binder | None = None
         self._leadership: Leadership | None = None
         self._role_label: RoleLabel | None = None
+        self._watches: tuple[ReflectorStats, ...] = ()
         self.listeners: list[Listener] = []
 
     async def run(self) -> None:
@@ -85,6 +90,7 @@ class Scheduler:
         writer = KubeWriter(client)
         labels = PodLabels(writer, lambda: self._leadership is None or self._leadership.leads)
         nodes, pods = self._reflectors(client, labels)
+        self._watches = (nodes.stats, pods.stats)
         quotas = QuotaWatch(client, self.world)
         main_app = self._application(writer, recorder, quotas)
         context = tls.context if tls else None
@@ -206,8 +212,11 @@ class Scheduler:
         await auditor.run()
 
     def missing(self) -> str:
-        """What readiness waits for; empty when ready."""
-        return "" if self._synced.is_set() else "waiting for the first complete list of nodes and pods"
+        """What readiness waits for; empty when ready. A server in order sends a bookmark about once a minute."""
+        if not self._synced.is_set():
+            return "waiting for the first complete list of nodes and pods"
+        silent_s = max((time.monotonic() - each.last_heard_monotonic_s for each in self._watches), default=0.0)
+        return f"nothing heard from the API server for {silent_s:.0f} s" if silent_s > _SILENT_LIMIT_S else ""
 
     async def wait_open(self) -> str:
         """`web.extender.Gate`: filter and bind wait until the state is complete; only the leader answers them."""

@@ -2,8 +2,8 @@
 
 States: empty, listing, watching. The first state of the world comes from `sendInitialEvents` where the server serves
 it (1.34), else from consistent pages (design 6); after that a watch with bookmarks goes on from the last
-resourceVersion, and only 410 makes it list again. Handlers must take any object twice and in any state: they are told
-the latest state, not the difference. Objects are decoded straight from bytes into typed views (spec/ecosystem 2.2).
+resourceVersion, and only 410 and silence make it list again. Handlers must take any object twice and in any state:
+they are told the latest state, not the difference. Objects are decoded straight from bytes into typed views (spec/ecosystem 2.2).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+import aiohttp
 import msgspec
 import structlog
 
@@ -143,6 +144,9 @@ class Reflector(Generic[T]):
                 self._resource_version = ""
             except (ApiError, TransportError, msgspec.DecodeError) as error:
                 self._log.warning("watch failed, will retry", why=str(error))
+                if isinstance(error.__cause__, aiohttp.SocketTimeoutError):
+                    # Who was silent may stay so: only a list shows what went by (report B55).
+                    self._resource_version = ""
             self.stats.failures += 1
             await asyncio.sleep(self._backoff.next_s())
 
