@@ -7,9 +7,9 @@ import datetime
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from hami.certs import make, publish
+from hami.certs import make, publish, secret
 from hami.config import flags
 from hami.config.flags import Flag
 from hami.core.errors import ConfigError
@@ -19,6 +19,9 @@ CREATE_FLAGS: Final = (
     Flag("host", "name or address that the certificate is for, repeatable", (), repeatable=True, metavar="HOST"),
     Flag("out", "folder for ca.crt, ca.key, tls.crt and tls.key", "", metavar="DIR"),
     Flag("days", "days until the certificate ends", 3650, flags.whole(1, 36_500), metavar="N"),
+    Flag("secret", "keep the pair in this Secret: take it from there, or write it there", "", metavar="NAME"),
+    Flag("namespace", "namespace of the Secret", "", metavar="NAMESPACE"),
+    Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
 )
 PATCH_FLAGS: Final = (
     Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
@@ -28,6 +31,7 @@ PATCH_FLAGS: Final = (
     Flag("failure-policy", "set the failure policy as well", "", flags.choice("Ignore", "Fail"), metavar="POLICY"),
 )
 USAGE: Final = """usage: hami certs create --host HOST [--host HOST ...] --out DIR [--days N]
+                         [--secret NAME --namespace NAMESPACE]
        hami certs patch --ca-file FILE [--url URL] [--webhook-configuration NAME] [--kubeconfig FILE]
 
 create makes an authority and a serving certificate; patch writes the authority (and a URL) into the
@@ -55,11 +59,27 @@ def _create(argv: Sequence[str]) -> int:
         raise ConfigError("--host is required: a name or address that the webhook is reached at")
     if not values["out"]:
         raise ConfigError("--out is required: the folder for ca.crt, tls.crt and tls.key")
+    if bool(values["secret"]) != bool(values["namespace"]):
+        raise ConfigError("--secret and --namespace go together: the Secret that keeps the certificate")
     now = datetime.datetime.now(datetime.UTC)
     folder = Path(values["out"])
-    make.write_pair(make.make_pair(values["host"], now, values["days"]), folder)
-    print(f"certificate for {', '.join(values['host'])} in {folder}, valid for {values['days']} days")
+    if values["secret"]:
+        pair = asyncio.run(_kept_pair(values, now))
+    else:
+        pair = make.make_pair(values["host"], now, values["days"])
+    make.write_pair(pair, folder)
+    print(f"certificate for {', '.join(values['host'])} in {folder}")
     return 0
+
+
+async def _kept_pair(values: dict[str, Any], now: datetime.datetime) -> make.CertificatePair:
+    client = await ApiClient.load(values["kubeconfig"] or None)
+    try:
+        return await secret.ensure_pair(
+            client.request, values["namespace"], values["secret"], values["host"], now, values["days"]
+        )
+    finally:
+        await client.close()
 
 
 async def _patch(argv: Sequence[str]) -> int:

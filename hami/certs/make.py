@@ -63,11 +63,16 @@ def make_pair(hosts: Sequence[str], now: datetime.datetime, lifetime_days: int) 
 
 
 def write_pair(pair: CertificatePair, folder: Path) -> None:
-    """Writes ca.crt, ca.key, tls.crt and tls.key; each file appears whole or not at all. Raises CertificateError."""
+    """Writes ca.crt, ca.key (if there is one), tls.crt and tls.key; each file whole or not at all.
+
+    Raises CertificateError.
+    """
     files = {CA_FILE: pair.ca_pem, CA_KEY_FILE: pair.ca_key_pem, CERT_FILE: pair.cert_pem, KEY_FILE: pair.key_pem}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file_name, content in files.items():
+            if not content:
+                continue
             part = folder / f".{file_name}.part"
             mode = 0o600 if file_name.endswith(".key") else 0o644
             with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:

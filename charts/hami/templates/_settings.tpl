@@ -1,0 +1,102 @@
+{{/* What several objects must agree on. */}}
+
+{{/* device-config.yaml, as text: the value device-config.content, or made from the values. */}}
+{{- define "hami.deviceConfig" -}}
+{{- $content := (index .Values "device-config").content -}}
+{{- if $content -}}
+{{ $content }}
+{{- else -}}
+{{- $plugin := .Values.devicePlugin -}}
+nvidia:
+  resourceCountName: {{ .Values.resourceName }}
+  resourceMemoryName: {{ .Values.resourceMem }}
+  resourceMemoryPercentageName: {{ .Values.resourceMemPercentage }}
+  resourceCoreName: {{ .Values.resourceCores }}
+  resourcePriorityName: {{ .Values.resourcePriority }}
+  overwriteEnv: {{ eq (toString .Values.scheduler.overwriteEnv) "true" }}
+  defaultMemory: 0
+  defaultCores: 0
+  defaultGPUNum: 1
+  memoryFactor: 1
+  deviceSplitCount: {{ $plugin.deviceSplitCount }}
+  deviceMemoryScaling: {{ $plugin.deviceMemoryScaling }}
+  deviceCoreScaling: {{ $plugin.deviceCoreScaling }}
+  preConfiguredDeviceMemory: {{ int64 $plugin.preConfiguredDeviceMemory }}
+  libCudaLogLevel: {{ .Values.devices.nvidia.libCudaLogLevel | toString | quote }}
+  enableNumaTopology: {{ $plugin.enableNumaTopology }}
+  disableCoreLimit: {{ eq (toString $plugin.disablecorelimit) "true" }}
+  gpuCorePolicy: {{ .Values.devices.nvidia.gpuCorePolicy }}
+  runtimeClassName: {{ $plugin.runtimeClassName | default "" | quote }}
+{{- end -}}
+{{- end -}}
+
+{{/* Resources that kube-scheduler leaves to the extender: the names that the device configuration gives. */}}
+{{- define "hami.managedResources" -}}
+{{- $nvidia := (include "hami.deviceConfig" . | fromYaml).nvidia | default dict -}}
+{{- $defaults := dict "resourceCountName" "nvidia.com/gpu" "resourceMemoryName" "nvidia.com/gpumem" "resourceMemoryPercentageName" "nvidia.com/gpumem-percentage" "resourceCoreName" "nvidia.com/gpucores" "resourcePriorityName" "nvidia.com/priority" -}}
+{{- range list "resourceCountName" "resourceMemoryName" "resourceMemoryPercentageName" "resourceCoreName" "resourcePriorityName" }}
+- name: {{ get $nvidia . | default (get $defaults .) }}
+  ignoredByScheduler: true
+{{- end }}
+{{- end -}}
+
+{{/* kube-scheduler beside the extender elects the leader; without it there is nobody to follow. */}}
+{{- define "hami.leaderElect" -}}
+{{- if and .Values.scheduler.leaderElect .Values.scheduler.kubeScheduler.enabled }}true{{ end -}}
+{{- end -}}
+
+{{- define "hami.replicas" -}}
+{{- if include "hami.leaderElect" . }}{{ .Values.scheduler.replicas }}{{ else }}1{{ end -}}
+{{- end -}}
+
+{{/* self-managed, cert-manager, own (a Secret that is there), none (plain HTTP). */}}
+{{- define "hami.certificates" -}}
+{{- if not .Values.scheduler.admissionWebhook.enabled }}none
+{{- else if .Values.scheduler.certManager.enabled }}cert-manager
+{{- else if .Values.scheduler.certificates.existingSecret }}own
+{{- else if .Values.scheduler.patch.enabled }}self-managed
+{{- else }}own
+{{- end }}
+{{- end -}}
+
+{{- define "hami.httpPort" -}}
+{{- if .Values.scheduler.admissionWebhook.enabled }}{{ .Values.scheduler.service.httpTargetPort }}{{ else }}8080{{ end -}}
+{{- end -}}
+
+{{- define "hami.serviceHost" -}}{{ include "hami.scheduler" . }}.{{ include "hami.namespace" . }}.svc{{- end -}}
+
+{{/* Names and addresses that the serving certificate is for. */}}
+{{- define "hami.hosts" -}}
+{{- $hosts := list (include "hami.serviceHost" .) (printf "%s.cluster.local" (include "hami.serviceHost" .)) "127.0.0.1" -}}
+{{- if .Values.scheduler.admissionWebhook.customURL.enabled -}}
+{{- $hosts = append $hosts .Values.scheduler.admissionWebhook.customURL.host -}}
+{{- end -}}
+{{- uniq $hosts | toJson -}}
+{{- end -}}
+
+{{- define "hami.vgpuFolder" -}}{{ trimSuffix "/" .Values.global.gpuHookPath }}/vgpu{{- end -}}
+
+{{- define "hami.nvml" -}}
+{{- if .Values.devicePlugin.simulate }}sim:{{ .Values.devicePlugin.simulate }}{{ else }}real{{ end -}}
+{{- end -}}
+
+{{/* extraEnvs is a list of variables; HAMi's values file gives an empty mapping. */}}
+{{- define "hami.extraEnvs" -}}
+{{- if kindIs "map" . -}}
+{{- range $name, $value := . }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- else -}}
+{{- with . }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "hami.securityContext" -}}
+{{- with . }}
+securityContext:
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- end -}}
