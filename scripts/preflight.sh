@@ -12,7 +12,7 @@ elif ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/nu
 elif ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
   problems+=("$python has no venv: install it (Debian: apt-get install python3-venv)")
 fi
-cache=${HAMI_CACHE:-$HOME/.cache/hami}
+cache=${HAMI_CACHE:-${HOME:-}/.cache/hami}
 for folder in . "$cache"; do
   while [ ! -d "$folder" ]; do folder=$(dirname "$folder"); done
   free_mib=$(df -Pm "$folder" | awk 'NR == 2 {print $4}')

@@ -49,7 +49,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         return 0
     if command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known commands are {', '.join(COMMANDS)}"
+        hint = f"did you mean {near[0]}?" if near else f"known commands are {', '.join(_shown(program))}"
         print(f"{program}: unknown command {command!r}: {hint}", file=sys.stderr)
         return 2
     try:
@@ -67,9 +67,14 @@ def run(program: str, argv: Sequence[str]) -> int:
     return status
 
 
+def _shown(program: str) -> tuple[str, ...]:
+    """kubectl's users are people: they are shown what is for people."""
+    return KUBECTL_COMMANDS if program == "kubectl hami" else tuple(COMMANDS)
+
+
 def _usage(program: str) -> str:
-    width = max(len(name) for name in COMMANDS)
+    width = max(len(name) for name in _shown(program))
     lines = [f"usage: {program} COMMAND [FLAGS]", "", "GPU sharing for Kubernetes.", "", "commands:"]
-    lines += [f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items()]
+    lines += [f"  {name:<{width}}  {what}" for name in _shown(program) for what in COMMANDS[name][1:]]
     lines += ["", f"{program} COMMAND --help lists the flags of a command; {program} --version prints the version."]
     return "\n".join(lines)

@@ -66,7 +66,7 @@ def run(profiles: Sequence[str], pods_file: Path | None, options: Options) -> in
 
 
 async def _until_told(work: Coroutine[Any, Any, int]) -> int:
-    """Runs `work`; SIGTERM and a closed terminal end it as Ctrl-C does, so that nothing is left behind."""
+    """Runs `work`; Ctrl-C, SIGTERM and a closed terminal end it once: an impatient second one leaves nothing behind."""
     told: list[int] = []
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -76,7 +76,7 @@ async def _until_told(work: Coroutine[Any, Any, int]) -> int:
             task.cancel()
         told.append(number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             loop.add_signal_handler(number, end, number)
     try:

@@ -140,7 +140,8 @@ class Stage:
         )
 
     async def _start_node(self, profile: str) -> None:
-        name = f"node-{profile}" if profile not in self.nodes.values() else f"node-{profile}-{len(self.nodes)}"
+        kind = Path(profile).stem.lower()
+        name = f"node-{kind}" if f"node-{kind}" not in self.nodes else f"node-{kind}-{len(self.nodes)}"
         self.nodes[name] = profile
         folder = self._folder / name
         for part in ("plugins", "cdi", "lock"):
@@ -151,8 +152,8 @@ class Stage:
             self.runners[name] = ProcessRunner(self._toolkit, host)
         config = KubeletConfig(name=name, directory=folder / "plugins", labels={"gpu": "on"})
         kubelet = Kubelet(self.api_url, config, self.runners.get(name))
+        self._exits.push_async_callback(kubelet.stop)  # before its start, which Ctrl-C may cut short
         await kubelet.start()
-        self._exits.push_async_callback(kubelet.stop)
         arguments = [
             "device-plugin", "--kubeconfig", str(self.kubeconfig), "--node-name", name,
             "--device-config-file", str(self._folder / "device-config.yaml"), "--kubelet-dir", str(folder / "plugins"),
@@ -181,13 +182,13 @@ class Stage:
         )
         config = SchedulerConfig(scheduler_names=("default-scheduler", SCHEDULER_NAME), extenders=(extender,))
         scheduler = Scheduler(self.api_url, config)
-        await scheduler.start()
         self._exits.push_async_callback(scheduler.stop)
+        await scheduler.start()
 
     async def _launch(self, name: str, arguments: Sequence[str]) -> HamiProcess:
         process = HamiProcess(name, arguments, self.logs / f"{name.replace(' ', '-')}.log")
-        await process.start()
         self._exits.push_async_callback(process.stop)
+        await process.start()
         self.processes.append(process)
         return process
 

@@ -1,0 +1,142 @@
+"""`hami demo` with simulated containers: its answer, the strangers' pods it takes, and what a signal leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hami.apps import cli
+from hami.core.errors import ConfigError
+from hami.ctl.demo import guests
+from hami.ctl.demo.tour import PROFILES, TOUR
+
+DEMO = [sys.executable, "-m", "hami.apps", "demo", "--containers", "simulated"]
+LIMIT_S = 120
+POD = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: main, image: x}]}\n"
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """For sockets, whose paths are limited to about 100 bytes."""
+    with tempfile.TemporaryDirectory(prefix="hd-") as made:
+        yield Path(made)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_the_tour_ends_as_told_and_leaves_nothing(short_folder: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(short_folder)}
+    done = subprocess.run([*DEMO, "--json"], capture_output=True, text=True, timeout=LIMIT_S, env=environment)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["ok"]
+    assert [pod["name"] for pod in said["pods"]] == [stop.name for stop in TOUR]
+    assert [pod["ending"] for pod in said["pods"]] == [stop.ending.value for stop in TOUR]
+    assert {node["name"] for node in said["nodes"]} == {f"node-{profile}" for profile in PROFILES}
+    assert not said["containers"]["real"]
+    assert len(said["processes"]) == 4
+    assert not [process for process in said["processes"] if alive(process["pid"])]
+    assert not list(short_folder.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_everything(number: signal.Signals, short_folder: Path) -> None:
+    """While the processes start, which is when most of them are in the middle of something."""
+    environment = {**os.environ, "TMPDIR": str(short_folder)}
+    command = [*DEMO, "--json"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment
+    )
+    assert process.stderr is not None
+    assert "starting" in process.stderr.readline()
+    children: list[int] = []
+    while not children:
+        assert process.poll() is None
+        listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        children = [int(pid) for pid in listed.split()]
+    process.send_signal(number)
+    process.send_signal(number)  # the impatient press it twice
+    said, complained = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 128 + number
+    assert (said, complained) == ("", "")
+    assert not [pid for pid in children if alive(pid)]
+    assert not list(short_folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (POD, ["a"]),
+        (f"{POD}---\n---\n{POD.replace('name: a', 'name: b')}", ["a", "b"]),
+        ("kind: List\nitems:\n- {kind: Pod, metadata: {name: c, namespace: team}, spec: {}}\n", ["c"]),
+        ("kind: Pod\nmetadata: {name: a, namespace: null}\nspec: {}\n", ["a"]),
+    ],
+)
+def test_takes_pods(text: str, names: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "pods.yaml"
+    file.write_text(text)
+    stops = guests.read(file)
+    assert [stop.name for stop in stops] == names
+    assert all(stop.manifest["metadata"]["namespace"] in ("default", "team") for stop in stops)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds no pod"),
+        ("kind: List\nitems:\n", "holds no pod"),
+        ("kind: List\nitems: 5\n", "holds 5: only"),
+        ("hello", "holds 'hello': only"),
+        ("- a\n", "only objects of kind Pod"),
+        ("kind: Deployment\nmetadata: {name: d}\n", "holds 'Deployment': only"),
+        ("kind: Pod\n", "without metadata.name"),
+        ("kind: Pod\nmetadata:\n", "without metadata.name"),
+        ("kind: Pod\nmetadata: text\n", "without metadata.name"),
+        ("kind: Pod\nmetadata: {generateName: a-}\nspec: {}\n", "without metadata.name"),
+        ("kind: Pod\nmetadata: {name: 5}\nspec: {}\n", "metadata.name 5 is no text"),
+        ("kind: Pod\nmetadata: {name: a, namespace: 7}\nspec: {}\n", "metadata.namespace 7 is no text"),
+        ("kind: Pod\nmetadata: {name: a}\n", "without a spec"),
+        ("kind: [open", "cannot be read"),
+    ],
+)
+def test_refuses_what_is_no_pod(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "pods.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        guests.read(file)
+    assert says in str(refused.value)
+    assert str(file) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--profiles", "a100,nope"], "'nope': no such file; known names are a10, a100"),
+        (["--profiles", "a10"], "the tour needs a100,t4,rtx3090"),
+        (["--profiles", ","], "at least one"),
+        (["--pods", "/nonexistent.yaml"], "cannot be read"),
+        (["--containers", "real"], "expected auto or simulated"),
+        (["--bogus"], "unknown argument '--bogus'"),
+        (["extra"], "unknown argument 'extra'"),
+    ],
+)
+def test_wrong_use_is_said_before_anything_starts(
+    flags: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run("hami", ["demo", *flags]) == 2
+    printed = capsys.readouterr()
+    assert says in printed.err
+    assert printed.out == ""
