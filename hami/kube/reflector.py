@@ -3,7 +3,8 @@
 States: empty, listing, watching. The first state of the world comes from `sendInitialEvents` where the server serves
 it (1.34), else from consistent pages (design 6); after that a watch with bookmarks goes on from the last
 resourceVersion, and only 410 and silence make it list again. Handlers must take any object twice and in any state:
-they are told the latest state, not the difference. Objects are decoded straight from bytes into typed views (spec/ecosystem 2.2).
+they are told the latest state, not the difference. Objects are decoded straight from bytes into typed views
+(spec/ecosystem 2.2).
 """
 
 from __future__ import annotations
