@@ -158,6 +158,7 @@ class Process:
         state = self._plugin.board.state
         return {
             **{f"allocate_{name}": getattr(self._plugin.stats, name) for name in AllocateStats.__dataclass_fields__},
+            "allocatable_differs": float(self._plugin.offer_check.foreign),
             "registered": float(self._plugin.registered.is_set()),
             "cards": float(len(state.cards)),
             "cards_unhealthy": float(sum(1 for card in state.cards if not state.healthy(card.uuid))),

@@ -11,6 +11,7 @@ import datetime
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 import structlog
 
 from hami.core.codec import encode_pair_scores, encode_register
@@ -95,8 +96,10 @@ class Annotator:
         return {key: text for key, text in wanted.items() if node.annotations.get(key) != text}
 
     def register_text(self, state: BoardState) -> str:
-        """The register annotation for `state`."""
+        """The register annotation for `state`; no card may be used while another plugin's devices are offered (B94)."""
         devices, _ = registered(state, self._settings)
+        if self._check.foreign:
+            devices = tuple(msgspec.structs.replace(device, healthy=False) for device in devices)
         return encode_register(devices, self._settings.register_form)
 
     async def _pause(self, version: int, seconds: float) -> None:

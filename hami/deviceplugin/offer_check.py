@@ -17,7 +17,10 @@ _PATIENCE_S: Final = 60.0
 
 
 class OfferCheck:
-    """Fed with each look at the node; warns once when the difference has lasted for a minute."""
+    """Fed with each look at the node; warns once when the difference has lasted for a minute.
+
+    `foreign`: it has lasted, and kubelet offers somebody's devices under our name: shares cannot be handed out here.
+    """
 
     def __init__(self, settings: PluginSettings, events: EventSink, monotonic_s: Callable[[], float]) -> None:
         self._settings = settings
@@ -25,6 +28,7 @@ class OfferCheck:
         self._monotonic_s = monotonic_s
         self._since_s: float | None = None
         self._said = False
+        self.foreign = False
 
     def observe(self, node: Node, state: BoardState) -> None:
         """Compares the node's allocatable count with the healthy replicas on the board."""
@@ -34,11 +38,15 @@ class OfferCheck:
         if _number(found) == listed:
             self._since_s = None
             self._said = False
+            self.foreign = False
             return
         now_s = self._monotonic_s()
         if self._since_s is None:
             self._since_s = now_s
-        if now_s - self._since_s < _PATIENCE_S or self._said:
+        if now_s - self._since_s < _PATIENCE_S:
+            return
+        self.foreign = _number(found) != 0
+        if self._said:
             return
         self._said = True
         self._events.node_event(

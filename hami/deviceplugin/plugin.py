@@ -55,7 +55,7 @@ class Plugin:
         )
         self._servicer = DevicePluginServicer(settings, self.board, self._allocator, Preferences(settings, writer))
         self._watch = CardWatch(settings, self.board, probe, events, time.monotonic)
-        check = OfferCheck(settings, events, time.monotonic)
+        check = self.offer_check = OfferCheck(settings, events, time.monotonic)
         self._annotator = Annotator(settings, self.board, writer, _now, check)
         self._housekeeping = Housekeeping(settings, writer)
         self._lock = NodeLock(settings.kubelet_dir, settings.plugin_socket.stem)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import time
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from hami.core.codec import RegisterForm, decode_pair_scores, decode_register
 from hami.deviceplugin.settings import Heartbeat
+from hami.kube import paths
+from hami.kube.client import MERGE_PATCH
 from hami.placement.handshake import HandshakeKind, read_handshake
 from hami.sim.apiserver.faults import Fault
 from hami.vendors.nvidia.config import NvidiaConfig
@@ -168,6 +172,19 @@ async def test_a_driver_that_goes_takes_all_cards_and_gives_them_back(node: Benc
     assert len(node.kubelet.devices) == 6
     node.profile.write_text(CARDS)
     await node.until(lambda: set(node.kubelet.devices.values()) == {"Healthy"}, "all in service")
+
+
+async def test_b94_no_card_may_be_used_while_another_plugin_offers_our_resource(node: Bench) -> None:
+    await node.start_plugin()
+    await until_register(node, lambda text: text != "" and health(text) == [True, True])
+    status = {"status": {"allocatable": {"nvidia.com/gpu": "2"}}}
+    path = f"{paths.node(NODE)}/status"
+    await node.client.request("PATCH", path, msgspec.json.encode(status), content_type=MERGE_PATCH)
+    node.plugin.offer_check._since_s = time.monotonic() - 61
+    await until_register(node, lambda text: health(text) == [False, False])
+    status["status"]["allocatable"]["nvidia.com/gpu"] = "6"
+    await node.client.request("PATCH", path, msgspec.json.encode(status), content_type=MERGE_PATCH)
+    await until_register(node, lambda text: health(text) == [True, True])
 
 
 async def test_a_card_that_comes_late_is_published(node: Bench) -> None:

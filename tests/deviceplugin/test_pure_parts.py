@@ -200,7 +200,26 @@ def test_b94_a_count_that_kubelet_writes_with_a_suffix_is_our_own(split: int, of
     node = Node(ObjectMeta(name="n1"), status=NodeStatus(allocatable={"nvidia.com/gpu": offered}))
     for clock[0] in (0.0, 61.0, 999.0):
         check.observe(node, state)
-    assert events.on_nodes == []
+    assert (events.on_nodes, check.foreign) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("offered", "foreign"), [("2", True), ("21", True), ("0", False), (None, False), ("20", False)]
+)
+def test_b94_what_somebody_else_offers_under_our_name(offered: str | None, foreign: bool) -> None:
+    clock = [0.0]
+    check = OfferCheck(PluginSettings("n1"), RecordedEvents(), lambda: clock[0])
+    state = BoardState((CardFacts(A, 0, "T4", 1), CardFacts(B, 1, "T4", 1)), 10)
+    status = NodeStatus(allocatable={"nvidia.com/gpu": offered} if offered is not None else None)
+    node = Node(ObjectMeta(name="n1"), status=status)
+    check.observe(node, state)
+    assert not check.foreign
+    clock[0] = 60.0
+    check.observe(node, state)
+    assert check.foreign is foreign
+    ours = Node(ObjectMeta(name="n1"), status=NodeStatus(allocatable={"nvidia.com/gpu": "20"}))
+    check.observe(ours, state)
+    assert not check.foreign
 
 
 def test_handshake_text() -> None:
