@@ -1,0 +1,122 @@
+"""`make chart`: generates what is derived from the chart's sources; `--check` says what is out of date instead.
+
+From charts/hami/values.schema.yaml: values.schema.json (helm checks values by it) and files/values.json (the notes after
+an install name keys without effect and unknown keys by it). With helm: manifests/, rendered for `kubectl apply -k`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+CHART: Final = ROOT / "charts" / "hami"
+NO_EFFECT: Final = "NONE"
+RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+DURATION: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
+TYPES: Final[dict[str, dict[str, Any]]] = {
+    "string": {"type": "string"},
+    "boolean": {"type": "boolean"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "list": {"type": "array"},
+    "map": {"type": "object"},
+    "any": {},
+    "switch": {"enum": [True, False, "true", "false"]},
+    "resource": {"type": "string", "pattern": RESOURCE},
+    "duration": {"type": "string", "pattern": DURATION},
+}
+
+
+def leaves() -> dict[str, tuple[str, str]]:
+    """Every key of the source: its type and its meaning."""
+    text = (CHART / "values.schema.yaml").read_text()
+    return {path: _split(path, leaf) for path, leaf in yaml.safe_load(text).items()}
+
+
+def _split(path: str, leaf: str) -> tuple[str, str]:
+    kind, equals, meaning = leaf.partition(" = ")
+    if not equals:
+        raise SystemExit(f"values.schema.yaml: {path}: expected `type = meaning`, found {leaf!r}")
+    return kind, meaning
+
+
+def rule(kind: str, meaning: str) -> dict[str, Any]:
+    """JSON Schema of one leaf."""
+    word = kind.removeprefix("optional ").removesuffix("?")
+    found: dict[str, Any]
+    if word == NO_EFFECT:
+        found = {}
+        meaning = f"No effect: {meaning}."
+    elif choice := re.fullmatch(r"\[(.+)\]", word):
+        found = {"enum": choice[1].split("|")}
+    elif bounded := re.fullmatch(r"(integer|number)(>=?)(\d+)", word):
+        bound = "minimum" if bounded[2] == ">=" else "exclusiveMinimum"
+        found = {"type": bounded[1], bound: int(bounded[3])}
+    else:
+        found = dict(TYPES[word])
+    if kind.endswith("?") and "type" in found:
+        found["type"] = [found["type"], "null"]
+    return {**found, "description": meaning}
+
+
+def schema() -> dict[str, Any]:
+    """values.schema.json. Unknown keys pass: the notes name them (contract 3.7)."""
+    root: dict[str, Any] = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the chart hami",
+        "type": "object",
+        "properties": {},
+    }
+    for path, (kind, meaning) in leaves().items():
+        *parents, last = path.split(".")
+        place = root
+        for parent in parents:
+            place = place["properties"].setdefault(parent, {"type": "object", "properties": {}})
+        place["properties"][last] = rule(kind, meaning)
+    return root
+
+
+def known_values() -> dict[str, Any]:
+    """What the notes need: keys without effect with the reason, and the tree of keys that mean something."""
+    tree: dict[str, Any] = {}
+    no_effect: dict[str, str] = {}
+    for path, (kind, meaning) in leaves().items():
+        if kind == NO_EFFECT:
+            no_effect[path] = meaning
+        *parents, last = path.split(".")
+        place = tree
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = True
+    return {"noEffect": no_effect, "known": tree}
+
+
+def outputs() -> dict[Path, str]:
+    """Every generated file and its text."""
+    return {
+        CHART / "values.schema.json": json.dumps(schema(), indent=2) + "\n",
+        CHART / "files" / "values.json": json.dumps(known_values(), indent=1) + "\n",
+    }
+
+
+def main(arguments: list[str]) -> int:
+    stale = [path for path, text in outputs().items() if not path.exists() or path.read_text() != text]
+    if "--check" in arguments:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is out of date: run make chart")
+        return 1 if stale else 0
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(outputs()[path])
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
