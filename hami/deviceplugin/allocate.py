@@ -123,6 +123,8 @@ class Allocator:
 
     async def _serve(self, requests: Sequence[Sequence[str]], attempt: _Attempt) -> Answer:
         self._check_ids(requests)
+        if not requests:
+            return []
         counts = [len(ids) for ids in requests]
         found = await find_pod(self._writer, self._settings.node_name, counts, self._vendor)
         if isinstance(found, NobodysCall):

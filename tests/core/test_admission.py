@@ -171,7 +171,7 @@ def test_without_own_name_the_field_stays() -> None:
 
 PRIVILEGED = {"securityContext": {"privileged": True}}
 LIFTING = ("CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT_1",
-           "LD_PRELOAD", "CUDA_DEVICE_MEMORY_SHARED_CACHE")  # fmt: skip
+           "LD_PRELOAD", "LD_AUDIT", "CUDA_DEVICE_MEMORY_SHARED_CACHE")  # fmt: skip
 
 
 @pytest.mark.parametrize(

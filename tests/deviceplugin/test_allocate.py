@@ -295,3 +295,23 @@ async def test_preferred_allocation_names_the_schedulers_cards(node: Bench) -> N
     assert await node.kubelet.prefer(available, [f"{B}-1"], 2) == [f"{B}-1", f"{A}-1"]
     assert await node.kubelet.prefer([f"{B}-0"], [], 2) == []
     assert await node.work("p1") == f"{B},NVIDIA,1,0:{A},NVIDIA,1,0:;"
+
+
+@pytest.mark.parametrize("ids", [[], [""], [f"{A}-0", f"{A}-0"], [f"{A}-" + "9" * 5000], ["GPU-\u00e9-0"], [f"{A}::x"]])
+async def test_b79_odd_ids_are_refused_and_leave_the_waiting_pod_alone(node: Bench, ids: list[str]) -> None:
+    await node.start_plugin()
+    await node.bound_pod("p1", ONE)
+    if ids in ([f"{A}-" + "9" * 5000], [f"{A}::x"]):
+        # One id of a card that is here: kubelet's numbers say nothing of the card that the pod gets.
+        assert (await node.kubelet.allocate(ids)).container_responses[0].envs["NVIDIA_VISIBLE_DEVICES"] == A
+        return
+    await refused(node.kubelet.allocate(ids))
+    assert await node.phase("p1") == PHASE_ALLOCATING
+    assert await node.work("p1") == ONE
+
+
+async def test_a_call_for_no_container_is_answered_with_none(node: Bench) -> None:
+    await node.start_plugin()
+    await node.bound_pod("p1", ONE)
+    assert not (await node.kubelet.allocate()).container_responses
+    assert await node.phase("p1") == PHASE_ALLOCATING

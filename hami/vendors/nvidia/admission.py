@@ -10,6 +10,7 @@ from hami.core.device_type import ContainerChange, Refusal
 from hami.core.objects import Container, EnvVar
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.names import (
+    ENV_AUDIT,
     ENV_CORE_POLICY,
     ENV_DISABLE_CONTROL,
     ENV_MEMORY_LIMIT,
@@ -35,7 +36,7 @@ from hami.vendors.nvidia.requests import (
 _DEFAULT_POLICY: Final = "default"
 _NO_DEVICES: Final = "none"
 _LIFTING_PREFIXES: Final = (ENV_MEMORY_LIMIT, ENV_SM_LIMIT)
-_LIFTING_NAMES: Final = (ENV_PRELOAD, ENV_SHARED_CACHE)
+_LIFTING_NAMES: Final = (ENV_PRELOAD, ENV_AUDIT, ENV_SHARED_CACHE)
 
 
 def admit(container: Container, config: NvidiaConfig) -> ContainerChange | Refusal:
