@@ -54,7 +54,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         return 2
     try:
         status: int = importlib.import_module(COMMANDS[command][0]).main(rest)
-        sys.stdout.flush()
+        print(end="", flush=True)
     except HamiError as error:
         print(f"{program} {command}: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1

@@ -166,6 +166,41 @@ async def test_errors_in_the_real_words(world: Http) -> None:
         assert words in status["message"]
 
 
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"metadata": "text"}, 400, "cannot unmarshal string into Go struct field Pod.metadata of type v1"),
+        ({"metadata": {"name": "a", "labels": []}}, 400, "cannot unmarshal array into Go struct field ObjectMeta.meta"),
+        ({"spec": "text"}, 400, "cannot unmarshal string into Go struct field Pod.spec of type v1.PodSpec"),
+        ({"spec": {"containers": "x"}}, 400, "PodSpec.spec.containers of type []v1.Container"),
+        ({"spec": {"containers": ["x"]}}, 400, "PodSpec.spec.containers of type v1.Container"),
+        (
+            {"spec": {"containers": [{"name": 5}]}},
+            400,
+            "cannot unmarshal number into Go struct field Container.spec.con",
+        ),
+        ({"spec": {"containers": [{"name": "a", "resources": 1}]}}, 400, "of type v1.ResourceRequirements"),
+        ({"spec": {"containers": [{"name": "a", "resources": {"limits": "x"}}]}}, 400, "of type v1.ResourceList"),
+        ({"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": {}}}}]}}, 400, "cannot be handled"),
+        ({"spec": {"containers": [None]}}, 422, "name: Required value"),
+        ({"metadata": None}, 422, "name or generateName is required"),
+    ],
+)
+async def test_a_field_of_another_type_is_refused_in_the_decoders_words(
+    world: Http, change: dict[str, Any], code: int, words: str
+) -> None:
+    got, status = await world.call("POST", PODS, {**pod("a"), **change})
+    assert (got, status["kind"]) == (code, "Status"), status
+    assert words in status["message"]
+
+
+async def test_resources_of_null_are_none(world: Http) -> None:
+    made = await world.post(
+        PODS, {**pod("a"), "spec": {"containers": [{"name": "m", "image": "x", "resources": None}]}}
+    )
+    assert made["spec"]["containers"][0]["resources"] == {}
+
+
 async def test_objects_need_their_namespace(world: Http) -> None:
     path, body = "/api/v1/namespaces/team/configmaps", {"metadata": {"name": "a"}}
     code, status = await world.call("POST", path, body)

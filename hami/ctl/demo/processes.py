@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +29,7 @@ class HamiProcess:
     def __init__(self, name: str, arguments: Sequence[str], log_file: Path) -> None:
         self.name = name
         self.command = [sys.executable, "-m", "hami.apps", *arguments]
-        self.shown_command = " ".join(["hami", *arguments])
+        self.shown_command = shlex.join([_typed(), *arguments])
         self._log_file = log_file
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -104,6 +106,13 @@ class HamiProcess:
     def _last_words(self) -> str:
         words = [line.get("raw") or json.dumps(line) for line in self._lines[-4:-1]]
         return " | ".join(words) or "it said nothing"
+
+
+def _typed() -> str:
+    """What a person types for `hami`: the environment of `make setup` is on nobody's PATH."""
+    beside = Path(sys.executable).with_name("hami")
+    found = shutil.which("hami")
+    return "hami" if (found is not None and Path(found) == beside) or not beside.exists() else str(beside)
 
 
 def _parsed(raw: bytes) -> dict[str, Any]:

@@ -147,7 +147,7 @@ async def _meet(stage: Stage, stop: Stop, *, guest: bool) -> Outcome:
         seen = await _look(stage, namespace, created["metadata"]["name"])
         ending = Ending.RUNNING if seen.phase in ("Running", "Succeeded") else Ending.PENDING
         problems = () if guest else _compare(stop, ending, seen)
-        settled = ending is Ending.RUNNING or any(event.type == "Warning" for event in seen.events)
+        settled = ending is Ending.RUNNING or any(event.reason == "FailedScheduling" for event in seen.events)
         if (settled and not problems) or time.monotonic() > deadline:
             return Outcome(stop, ending, seen, problems)
         await asyncio.sleep(0.05)
@@ -200,7 +200,8 @@ def _show(screen: Screen, nodes: list[report.NodeReport], outcomes: Sequence[Out
     waiting = next((outcome for outcome in outcomes if outcome.ending is Ending.PENDING), None)
     told = outcomes if own else [outcome for outcome in (shared, waiting) if outcome is not None]
     for outcome in told:
-        screen.story(outcome.pod)
+        if outcome.ending is not Ending.REFUSED:  # no object, no events: its refusal is printed already
+            screen.story(outcome.pod)
 
 
 class Said(msgspec.Struct, frozen=True):

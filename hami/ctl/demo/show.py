@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich import box
@@ -13,9 +13,12 @@ from rich.text import Text
 from hami.ctl.demo.report import NodeReport, PodReport
 from hami.ctl.demo.tour import Ending
 
-
 PLAIN_WIDTH: Final = 110
 """Columns where no terminal says how many it has: a file or a pipe."""
+TYPE_WIDTH: Final = 100
+"""Columns from which the table has room for the cards' types."""
+TOTALS_WIDTH: Final = 76
+"""Columns from which it has room for what a card has beside what is taken."""
 
 
 class Screen:
@@ -44,39 +47,13 @@ class Screen:
     def cards(self, nodes: Sequence[NodeReport]) -> None:
         """The table node → card → pod → MiB and cores."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in ("NODE", "CARD", "TYPE", "POD"):
+        with_type, with_totals = self.console.width >= TYPE_WIDTH, self.console.width >= TOTALS_WIDTH
+        for column in ("NODE", "CARD", *(("TYPE",) if with_type else ()), "POD"):
             table.add_column(column, no_wrap=True)
         for column in ("MiB", "CORES %"):
             table.add_column(column, justify="right", no_wrap=True)
-        for node in nodes:
-            used = [card for card in node.cards if card.shares]
-            idle = len(node.cards) - len(used)
-            first = node.name
-            for card in used:
-                label = f"{card.index}"
-                for share in card.shares:
-                    table.add_row(
-                        first,
-                        label,
-                        card.type if label else "",
-                        share.pod,
-                        f"{share.memory_mib:,}",
-                        str(share.core_percent),
-                    )
-                    first, label = "", ""
-                memory = sum(share.memory_mib for share in card.shares)
-                cores = sum(share.core_percent for share in card.shares)
-                total = f"{memory:,} of {card.memory_mib:,}"
-                table.add_row(
-                    "",
-                    "",
-                    "",
-                    Text("together", style="dim"),
-                    Text(total, style="dim"),
-                    Text(f"{cores} of {card.core_percent}", style="dim"),
-                )
-            if idle:
-                table.add_row(first, "", "", Text(f"{idle} idle", style="dim"), "", "")
+        for row in _rows(nodes, with_totals=with_totals):
+            table.add_row(*(row if with_type else row[:2] + row[3:]))
         self.console.print(table)
 
     def story(self, pod: PodReport) -> None:
@@ -92,3 +69,22 @@ class Screen:
                 Text(f"  {event.type:<8} {event.reason:<18} {event.source:<17} {event.message}", style=style)
             )
         self.console.print()
+
+
+def _rows(nodes: Sequence[NodeReport], *, with_totals: bool) -> Iterator[tuple[str | Text, ...]]:
+    """Node, card, type, pod, MiB, cores; a name is said once."""
+    for node in nodes:
+        name = node.name
+        used = [card for card in node.cards if card.shares]
+        for card in used:
+            index, kind = str(card.index), card.type
+            for share in card.shares:
+                yield name, index, kind, share.pod, f"{share.memory_mib:,}", str(share.core_percent)
+                name, index, kind = "", "", ""
+            memory = f"{sum(share.memory_mib for share in card.shares):,}"
+            cores = str(sum(share.core_percent for share in card.shares))
+            if with_totals:
+                memory, cores = f"{memory} of {card.memory_mib:,}", f"{cores} of {card.core_percent}"
+            yield "", "", "", *(Text(word, style="dim") for word in ("together", memory, cores))
+        if len(node.cards) > len(used):
+            yield name, "", "", Text(f"{len(node.cards) - len(used)} idle", style="dim"), "", ""

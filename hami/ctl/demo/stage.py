@@ -93,7 +93,7 @@ class Stage:
 
     async def _start_scheduler(self) -> None:
         folder = self._folder / "certs"
-        pair = make.make_pair(["127.0.0.1"], datetime.datetime.now(datetime.UTC), 30)
+        pair = make.make_pair(["127.0.0.1"], datetime.datetime.now(datetime.UTC), 365)
         make.write_pair(pair, folder)
         arguments = [
             "scheduler", "--kubeconfig", str(self.kubeconfig), "--http_bind", "https://127.0.0.1:0",

@@ -42,7 +42,8 @@ def containers_of(spec: Obj) -> list[Obj]:
 
 def _default_container(container: Obj) -> None:
     for key, value in _CONTAINER_DEFAULTS.items():
-        container.setdefault(key, clone(value))
+        if container.get(key) is None:
+            container[key] = clone(value)
     image = str(container.get("image", ""))
     tag = image.rsplit("/", 1)[-1]
     latest = "@" not in tag and (":" not in tag or tag.endswith(":latest"))

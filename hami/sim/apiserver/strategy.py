@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from hami.sim import errors, quantity
-from hami.sim.apiserver import events, names, pods
+from hami.sim.apiserver import events, names, pods, shapes
 from hami.sim.apiserver.kinds import EVENTS, LEASES, MUTATING, NAMESPACES, NODES, PODS, QUOTAS, Kind
 from hami.sim.errors import FieldFault
 from hami.sim.objects import Obj, clone, dig
@@ -18,7 +18,6 @@ _MICRO_TIMES: Final = {
 }
 _MICRO_TIME: Final = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)$")
 """metav1.MicroTime insists on six digits of a second."""
-_GO_TYPES: Final = {bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 
 
 def _cannot_handle(kind: Kind, why: str) -> errors.StatusError:
@@ -26,14 +25,13 @@ def _cannot_handle(kind: Kind, why: str) -> errors.StatusError:
 
 
 def check_shape(kind: Kind, obj: Obj) -> None:
-    """What Go's decoder would refuse: labels and annotations are maps of text. Raises StatusError 400."""
-    meta = obj.setdefault("metadata", {})
-    for part in ("annotations", "labels"):
-        for value in (meta.get(part) or {}).values():
-            if not isinstance(value, str):
-                found = _GO_TYPES.get(type(value), "null")
-                where = f"Go struct field ObjectMeta.metadata.{part} of type string"
-                raise _cannot_handle(kind, f"json: cannot unmarshal {found} into {where}")
+    """What Go's decoder would refuse. Raises StatusError 400."""
+    try:
+        shapes.check_metadata(kind.kind, obj)
+        if kind is PODS:
+            shapes.check_pod(obj)
+    except shapes.ShapeError as error:
+        raise _cannot_handle(kind, str(error)) from error
     for path in _MICRO_TIMES.get(kind.collection, ()):
         value = dig(obj, *path)
         if isinstance(value, str) and not _MICRO_TIME.match(value):
