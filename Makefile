@@ -11,7 +11,7 @@ PROFILE ?= a100
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane demo control-plane bench soak shim shim-debug proto lock docs-reference clean
+.PHONY: scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane demo control-plane bench soak shim shim-debug proto lock docs-reference chart test-chart clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort | awk -F'\t' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ test-shim: $(STAMP) ## The in-container limiter over a fake driver
 test-control-plane: $(STAMP) ## Real etcd, kube-apiserver, kube-scheduler, kubectl
 	@$(BIN)/python scripts/test_layers.py control-plane
 
+test-chart: $(STAMP) ## The chart rendered by helm, against the code and against values files
+	@$(BIN)/python scripts/test_layers.py chart
+
 demo: $(STAMP) ## Three simulated GPU nodes, ten pods and their stories, on this machine (ARGS="--serve")
 	@$(BIN)/hami demo $(ARGS)
 
@@ -77,6 +80,9 @@ lock: $(STAMP) ## Renews the lock files
 
 docs-reference: $(STAMP) ## Regenerates docs/reference from the code
 	@$(BIN)/python scripts/docs_reference.py
+
+chart: $(STAMP) ## Regenerates the chart's schema and manifests/
+	@$(BIN)/python -m scripts.chart
 
 clean: ## Removes the environment and build leftovers of this checkout
 	@rm -rf $(VENV) build dist bench-results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,21 +1,38 @@
 """`make chart`: generates what is derived from the chart's sources; `--check` says what is out of date instead.
 
-From charts/hami/values.schema.yaml: values.schema.json (helm checks values by it) and files/values.json (the notes after
-an install name keys without effect and unknown keys by it). With helm: manifests/, rendered for `kubectl apply -k`.
+From charts/hami/values.schema.yaml: values.schema.json (helm checks values by it) and files/values.json (the notes
+after an install name keys without effect and unknown keys by it). By helm: manifests/, for `kubectl apply -k`.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from scripts import helm_tool
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 CHART: Final = ROOT / "charts" / "hami"
+MANIFESTS: Final = ROOT / "manifests"
+NAMESPACE: Final = "hami-system"
+KUBE_VERSION: Final = "v1.34.4"
+"""Version of the kube-scheduler in manifests/; `kubectl kustomize` knows no cluster."""
+OVERLAYS: Final = {
+    "base": ("the scheduler makes its own certificate", ()),
+    "cert-manager": ("cert-manager makes the certificate", ("scheduler.certManager.enabled=true",)),
+    "own-certificate": (
+        "your Secret hami-scheduler-tls; then `hami certs patch`",
+        ("scheduler.patch.enabled=false",),
+    ),
+    "simulated": ("simulated A100 cards on every node", ("devicePlugin.simulate=a100",)),
+}
+GENERATED: Final = "# Generated from charts/hami by `make chart`; edit that.\n"
 NO_EFFECT: Final = "NONE"
 RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 DURATION: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
@@ -97,25 +114,54 @@ def known_values() -> dict[str, Any]:
     return {"noEffect": no_effect, "known": tree}
 
 
-def outputs() -> dict[Path, str]:
+def manifests() -> dict[Path, str]:
+    """The chart rendered for people without helm: one folder a way of installing."""
+    files: dict[Path, str] = {}
+    for name, (what, settings) in OVERLAYS.items():
+        command = [str(helm_tool.program()), "template", "hami", str(CHART), "--namespace", NAMESPACE]
+        command += ["--kube-version", KUBE_VERSION, "--skip-tests"]
+        command += [f"--set={setting}" for setting in (*settings, f"namespaceOverride={NAMESPACE}")]
+        rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        kustomization = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": ["namespace.yaml", "hami.yaml"],
+        }
+        files[MANIFESTS / name / "kustomization.yaml"] = f"# {what}\n" + yaml.safe_dump(kustomization, sort_keys=False)
+        files[MANIFESTS / name / "namespace.yaml"] = GENERATED + yaml.safe_dump(_namespace(), sort_keys=False)
+        files[MANIFESTS / name / "hami.yaml"] = GENERATED + rendered
+    return files
+
+
+def _namespace() -> dict[str, Any]:
+    """The plugin mounts host folders, which Pod Security calls privileged."""
+    labels = {"pod-security.kubernetes.io/enforce": "privileged"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+
+
+def outputs(*, with_manifests: bool) -> dict[Path, str]:
     """Every generated file and its text."""
     return {
         CHART / "values.schema.json": json.dumps(schema(), indent=2) + "\n",
         CHART / "files" / "values.json": json.dumps(known_values(), indent=1) + "\n",
+        **(manifests() if with_manifests else {}),
     }
 
 
 def main(arguments: list[str]) -> int:
-    stale = [path for path, text in outputs().items() if not path.exists() or path.read_text() != text]
-    if "--check" in arguments:
-        for path in stale:
-            print(f"{path.relative_to(ROOT)} is out of date: run make chart")
-        return 1 if stale else 0
+    why = helm_tool.missing()
+    if why:
+        print(f"manifests/ left as it is: {why}")
+    texts = outputs(with_manifests=not why)
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     for path in stale:
+        if "--check" in arguments:
+            print(f"{path.relative_to(ROOT)} is out of date: run make chart")
+            continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(outputs()[path])
+        path.write_text(texts[path])
         print(f"wrote {path.relative_to(ROOT)}")
-    return 0
+    return 1 if stale and "--check" in arguments else 0
 
 
 if __name__ == "__main__":

@@ -44,11 +44,18 @@ LAYERS = (
             "--ignore=tests/cluster",
             "--ignore=tests/shim",
             "--ignore=tests/joined",
+            "--ignore=tests/chart",
             "-m",
             "not control_plane",
             "-n",
             "2",
         ),
+    ),
+    Layer(
+        "chart",
+        "the chart rendered by helm, against the code and against values files",
+        ("tests/chart",),
+        {"npm": "npm, which helm is fetched by (Debian: apt-get install npm)"},
     ),
     Layer(
         "shim",

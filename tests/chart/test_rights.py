@@ -1,0 +1,162 @@
+"""Rights: exactly what the code calls, no more. A call that is new in the code fails here until both know it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.chart.rendering import CHART, Object, one, render
+
+HAMI: Final = Path(__file__).resolve().parents[2] / "hami"
+ROOMS: Final = ("apps", "certs", "deviceplugin", "kube", "monitor", "placement", "web")
+"""Rooms whose code runs in the cluster. `ctl` runs with the rights of the person who calls it."""
+
+CALLS: Final = {
+    "certs/publish.py": {"GET": 1, "PATCH": 1},
+    "certs/secret.py": {"GET": 1, "POST": 1, "PATCH": 1},
+    "kube/events.py": {"POST": 1, "PATCH": 1},
+    "kube/leader.py": {"GET": 1},
+    "kube/listing.py": {"GET": 1},
+    "kube/writer.py": {"GET": 2, "POST": 1, "PATCH": 1},
+    "apps/quota_watch.py": {"GET": 1},
+}
+"""Requests by method and file. Who adds one: does the chart's role of that process allow it?"""
+REFLECTED: Final = {
+    "apps/scheduler.py": {"NODES", "PODS"},
+    "apps/quota_watch.py": {"RESOURCE_QUOTAS"},
+    "apps/monitor.py": {"PODS"},
+    "kube/leader.py": {"leases_in"},
+}
+"""What is listed and watched, by file."""
+WRITER: Final = {
+    "get_node": ("nodes", "get"),
+    "get_pod": ("pods", "get"),
+    "list_pods_on_node": ("pods", "list"),
+    "pod_pages": ("pods", "list"),
+    "patch_node_annotations": ("nodes", "patch"),
+    "patch_pod_annotations": ("pods", "patch"),
+    "bind": ("pods/binding", "create"),
+}
+"""What a method of KubeWriter needs."""
+
+SCHEDULER: Final = {
+    ("nodes", "get"),
+    ("nodes", "list"),
+    ("nodes", "watch"),
+    ("nodes", "patch"),
+    ("pods", "get"),
+    ("pods", "list"),
+    ("pods", "watch"),
+    ("pods/binding", "create"),
+    ("events", "create"),
+    ("events", "patch"),
+    ("resourcequotas", "get"),
+    ("resourcequotas", "list"),
+    ("resourcequotas", "watch"),
+}
+CERTIFICATE: Final = {("mutatingwebhookconfigurations", "get"), ("mutatingwebhookconfigurations", "patch")}
+PLUGIN: Final = {
+    ("nodes", "get"),
+    ("nodes", "patch"),
+    ("pods", "get"),
+    ("pods", "list"),
+    ("pods", "watch"),
+    ("pods", "patch"),
+    ("events", "create"),
+    ("events", "patch"),
+}
+
+
+def sources() -> dict[str, str]:
+    files = (path for room in ROOMS for path in sorted((HAMI / room).rglob("*.py")))
+    return {str(path.relative_to(HAMI)): path.read_text() for path in files}
+
+
+def rights(role: Object) -> set[tuple[str, str]]:
+    return {(what, verb) for rule in role["rules"] for what in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_every_request_in_the_code_is_known_here() -> None:
+    found = {
+        file: dict(Counter(re.findall(r"\brequest\(\s*\"(\w+)\"|_Call\(\s*\"(?!GET)(\w+)\"", text)))
+        for file, text in sources().items()
+    }
+    plain = {file: {method: n for (method, _), n in calls.items()} for file, calls in found.items() if calls}
+    plain.pop("apps/doctor.py", None)
+    assert plain == CALLS
+
+
+def test_every_list_and_watch_in_the_code_is_known_here() -> None:
+    found = {
+        file: set(re.findall(r"\bReflector(?:\[\w+\])?\(\s*[\w.]+,\s*paths\.(\w+)", text))
+        for file, text in sources().items()
+    }
+    assert {file: what for file, what in found.items() if what} == REFLECTED
+
+
+def test_every_method_of_the_writer_is_known_here() -> None:
+    text = (HAMI / "kube" / "writer.py").read_text()
+    assert set(re.findall(r"async def ([a-z]\w+)", text)) == set(WRITER)
+
+
+def test_scheduler_has_the_rights_that_its_calls_need_and_no_others() -> None:
+    objects = render()
+    assert rights(one(objects, "ClusterRole", "hami-scheduler")) == SCHEDULER | CERTIFICATE
+    used = {WRITER[name] for file, text in sources().items() if file.startswith("placement/") for name in called(text)}
+    assert used - {("pods", "patch")} <= SCHEDULER
+    assert ("pods", "patch") in used, "labels and fences: tried, and done without where it is forbidden"
+
+
+def test_plugin_has_the_rights_that_its_calls_need_and_no_others() -> None:
+    assert rights(one(render(), "ClusterRole", "hami-device-plugin")) == PLUGIN
+    used = {
+        WRITER[name] for file, text in sources().items() if file.startswith("deviceplugin/") for name in called(text)
+    }
+    assert used <= PLUGIN
+
+
+def called(text: str) -> set[str]:
+    return set(re.findall(r"\.(" + "|".join(WRITER) + r")\(", text)) & set(WRITER)
+
+
+@pytest.mark.parametrize(
+    ("values", "may"),
+    [({}, False), ({"patchInFilter": True}, True), ({"patchPods": True}, True)],
+)
+def test_scheduler_may_patch_pods_only_where_asked(values: dict[str, Any], may: bool) -> None:
+    role = one(render({"scheduler": values}), "ClusterRole", "hami-scheduler")
+    assert (("pods", "patch") in rights(role)) is may
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, {("leases", v) for v in ("create", "get", "list", "watch", "update")} | {("pods", "patch")}),
+        ({"roleLabel": False}, {("leases", v) for v in ("create", "get", "list", "watch", "update")}),
+        ({"leaderElect": False}, set()),
+    ],
+)
+def test_rights_in_our_own_namespace(values: dict[str, Any], wanted: set[tuple[str, str]]) -> None:
+    objects = render({"scheduler": values})
+    secret = {("secrets", "get"), ("secrets", "patch")}
+    role = one(objects, "Role", "hami-scheduler")
+    assert rights(role) == wanted | secret
+    for rule in role["rules"]:
+        if rule["resources"] == ["secrets"]:
+            assert rule["resourceNames"] == ["hami-scheduler-tls"]
+
+
+def test_other_certificates_need_no_rights_on_secrets_and_webhooks() -> None:
+    objects = render(None, CHART / "ci" / "own-certificate-values.yaml")
+    assert rights(one(objects, "ClusterRole", "hami-scheduler")) == SCHEDULER
+    assert not {right for right in rights(one(objects, "Role", "hami-scheduler")) if right[0] == "secrets"}
+
+
+def test_no_role_has_wildcards() -> None:
+    for role in (each for each in render() if each["kind"] in ("Role", "ClusterRole")):
+        for rule in role["rules"]:
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]

@@ -1,0 +1,142 @@
+"""Values: HAMi's file unchanged, refusals that a person understands, notes, and the generated files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scripts import chart
+from tests.chart import rendering
+from tests.chart.rendering import CHART, CI_VALUES, UPSTREAM_VALUES, RenderError, images, notes, render, render_text
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return dict(value)
+
+
+def leaf_paths(values: dict[str, Any], known: Any, prefix: str = "") -> set[str]:
+    """Paths of values down to where the source of the schema has a leaf."""
+    found = set()
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and isinstance(known, dict) and isinstance(known.get(key), dict):
+            found |= leaf_paths(value, known[key], f"{path}.")
+        else:
+            found.add(path)
+    return found
+
+
+def test_generated_files_are_current() -> None:
+    rendering.helm()
+    assert chart.main(["--check"]) == 0
+
+
+def test_values_and_schema_name_the_same_keys() -> None:
+    known = json.loads((CHART / "files" / "values.json").read_text())
+    source: dict[str, str] = yaml.safe_load((CHART / "values.schema.yaml").read_text())
+    given = leaf_paths(yaml.safe_load((CHART / "values.yaml").read_text()), known["known"])
+    wanted = {path for path, leaf in source.items() if not leaf.startswith(("NONE", "optional "))}
+    assert given == wanted
+
+
+def test_upstreams_values_file_holds_every_key_of_upstreams_chart_that_we_know() -> None:
+    """Ours are added beside upstream's: a key that is neither in upstream's file nor declared as ours is a typo."""
+    known = json.loads((CHART / "files" / "values.json").read_text())
+    theirs = leaf_paths(yaml.safe_load(UPSTREAM_VALUES.read_text()), known["known"])
+    source: dict[str, str] = yaml.safe_load((CHART / "values.schema.yaml").read_text())
+    assert theirs <= set(source), "a key of upstream's file is unknown to the schema"
+
+
+def test_upstreams_file_renders_and_our_images_are_used() -> None:
+    assert images(render(None, UPSTREAM_VALUES)) == {
+        "hami-scheduler:0.1.0",
+        "hami-device-plugin:0.1.0",
+        "mirror.example/google_containers/kube-scheduler:v1.34.4",
+    }
+
+
+def test_keys_without_effect_are_named_with_the_reason() -> None:
+    text = notes(None, UPSTREAM_VALUES)
+    assert "Values of HAMi's chart without effect here:" in text
+    assert "devicePlugin.migStrategy: MIG instances are not made by this release" in text
+    assert "scheduler.patch.imageNew: no other image makes the certificate" in text
+    assert "names HAMi's own image, which holds other programs" in text
+    assert "does not know" not in text, "upstream's own keys are all known"
+
+
+def test_misspelt_keys_are_named_and_not_fatal() -> None:
+    text = notes({"scheduler": {"replicaz": 3}, "device_plugin": {"enabled": True}})
+    section = text.partition("does not know")[2]
+    assert "  - scheduler.replicaz" in section
+    assert "  - device_plugin" in section
+
+
+def test_default_notes_have_nothing_without_effect() -> None:
+    text = notes()
+    assert "without effect" not in text
+    assert "does not know" not in text
+    assert "failurePolicy is Ignore" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "warning"),
+    [
+        (nested("scheduler.admissionWebhook.failurePolicy", "Fail"), "no pod can be created outside"),
+        (nested("scheduler.admissionWebhook.enabled", False), "nothing is checked"),
+        (nested("scheduler.admissionWebhook.manageNamespaceSelector", False), "also sees pods of kube-system"),
+        (nested("scheduler.kubeScheduler.enabled", False), "nobody elects a leader"),
+        (nested("scheduler.patch.enabled", False), "hami certs patch --ca-file"),
+        (nested("scheduler.allowDisableControl", True), "lift all limits"),
+        (nested("devicePlugin.deviceMemoryScaling", 1.5), "memory is oversold"),
+        (nested("devicePlugin.simulate", "t4"), "cards that do not exist"),
+    ],
+)
+def test_risky_choices_are_warned_of(values: dict[str, Any], warning: str) -> None:
+    assert warning in notes(values)
+    assert warning not in notes()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (nested("scheduler.leaderElect", "maybe"), "at '/scheduler/leaderElect': got string, want boolean"),
+        (nested("scheduler.replicas", 0), "at '/scheduler/replicas': minimum: got 0, want 1"),
+        (
+            nested("scheduler.admissionWebhook.failurePolicy", "ignore"),
+            "at '/scheduler/admissionWebhook/failurePolicy': value must be one of 'Ignore', 'Fail'",
+        ),
+        (nested("resourceName", "gpu"), "at '/resourceName': 'gpu' does not match pattern"),
+        (nested("scheduler.nodeLockExpire", "5 minutes"), "at '/scheduler/nodeLockExpire'"),
+        (nested("devicePlugin.deviceMemoryScaling", 0), "at '/devicePlugin/deviceMemoryScaling'"),
+        (
+            nested("devicePlugin.libPath", "/opt/vgpu"),
+            'devicePlugin.libPath is "/opt/vgpu", but with global.gpuHookPath',
+        ),
+        (nested("devicePlugin.monitor.ctrPath", "/x"), 'the folder is "/usr/local/vgpu/containers"'),
+        (nested("scheduler.kubeScheduler.image.tag", "v1.24.3"), "kube-scheduler before v1.25 does not read"),
+        (nested("scheduler.kubeScheduler.image.tag", "v1.35.0"), "newer than the cluster's v1.34.4"),
+        (nested("scheduler.kubeScheduler.image.tag", "latest"), "expected a version as v1.31.4"),
+        (nested("scheduler.metricsBindAddress", ":9999"), "a port where nobody listens"),
+        (
+            {"scheduler": {"hostNetwork": True, "service": {"httpTargetPort": 443}}},
+            "a program that is not root cannot listen below 1024",
+        ),
+    ],
+)
+def test_wrong_values_are_refused_with_key_value_and_what_is_allowed(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(RenderError) as refused:
+        render_text(values)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("file", CI_VALUES, ids=lambda path: path.stem)
+def test_scenarios_render(file: Path) -> None:
+    objects = render(None, file)
+    assert {"Deployment", "DaemonSet"} <= {each["kind"] for each in objects}
+    assert "does not know" not in notes(None, file)
