@@ -112,7 +112,7 @@ async def test_a_region_that_its_container_wants_to_be_rid_of_still_counts(node:
     region = "$CUDA_DEVICE_MEMORY_SHARED_CACHE"
     command = (
         "{guest} 64 > /tmp/first & until grep -q holding /tmp/first; do sleep 0.05; done; "
-        f"{attack.format(region=region)}; grep card /tmp/first; exec {{guest}} 64"
+        f"{attack.format(region=region)}; grep taken_mib /tmp/first; exec {{guest}} 64"
     )
     report = await node.filled(await node.start("two", (0, 3000), command=command))
     assert [card.taken_mib for card in report.cards] == [3000, 0], report.raw

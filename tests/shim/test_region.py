@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import random
 import struct
 import subprocess
@@ -197,7 +198,10 @@ def test_users_of_a_container_share_one_account(fakes: Path, shim: Path) -> None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
-        box = make_container(folder, fakes, shim, limit_mib=100)
+        # Copies: the cache may lie in a home folder that other users cannot enter.
+        programs = Path(shutil.copytree(fakes, folder / "fakes"))
+        library = Path(shutil.copy2(shim, folder / shim.name))
+        box = make_container(folder, programs, library, limit_mib=100)
         box.region.parent.chmod(0o777)
         holder = box.start("test_alloc_hold", 64)
         assert holder.stdout is not None
