@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import random
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -200,7 +200,7 @@ def test_users_of_a_container_share_one_account(fakes: Path, shim: Path) -> None
         folder.chmod(0o755)
         # Copies: the cache may lie in a home folder that other users cannot enter.
         programs = Path(shutil.copytree(fakes, folder / "fakes"))
-        library = Path(shutil.copy2(shim, folder / shim.name))
+        library = Path(shutil.copytree(shim, folder / "shim"))
         box = make_container(folder, programs, library, limit_mib=100)
         box.region.parent.chmod(0o777)
         holder = box.start("test_alloc_hold", 64)
