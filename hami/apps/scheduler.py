@@ -205,7 +205,7 @@ class Scheduler:
         gc.collect()
         gc.freeze()
         self._synced.set()
-        log.info("synced", nodes=nodes.stats.lists, scheduler=self._settings.scheduler_name)
+        log.info("synced", nodes=len(self.world.inventory), scheduler=self._settings.scheduler_name)
 
     async def _audit(self, auditor: Auditor) -> None:
         await self._synced.wait()

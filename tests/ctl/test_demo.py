@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -73,6 +74,37 @@ def test_a_signal_ends_everything(number: signal.Signals, short_folder: Path) ->
     assert process.returncode == 128 + number
     assert (said, complained) == ("", "")
     assert not [pid for pid in children if alive(pid)]
+    assert not list(short_folder.iterdir())
+
+
+def test_a_killed_scheduler_comes_back_by_the_printed_command(short_folder: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(short_folder)}
+    command = [*DEMO, "--serve"]
+    demo = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    assert demo.stdout is not None
+    try:
+        lines = []
+        for line in demo.stdout:
+            lines.append(line)
+            if "Ctrl-C ends everything" in line:
+                break
+        pid = next(int(line.split("pid ")[1].split()[0]) for line in lines if line.startswith("·   scheduler "))
+        os.kill(pid, signal.SIGKILL)
+        said = demo.stdout.readline()
+        assert f"scheduler (pid {pid}) ended with -9. Start it again with:" in said
+        again = shlex.split(demo.stdout.readline().removeprefix("·"))
+        scheduler = subprocess.Popen(again, stderr=subprocess.PIPE, text=True)
+        assert scheduler.stderr is not None
+        try:
+            synced = next(line for line in scheduler.stderr if '"synced"' in line)
+            assert json.loads(synced)["nodes"] == len(PROFILES)
+        finally:
+            scheduler.terminate()
+            scheduler.communicate(timeout=LIMIT_S)
+    finally:
+        demo.terminate()
+        demo.communicate(timeout=LIMIT_S)
+    assert demo.returncode == 128 + signal.SIGTERM
     assert not list(short_folder.iterdir())
 
 
