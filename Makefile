@@ -11,15 +11,15 @@ PROFILE ?= a100
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane demo control-plane bench soak shim shim-debug proto lock docs-reference chart test-chart clean
+.PHONY: changelog scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane demo control-plane bench soak shim shim-debug proto lock docs-reference chart test-chart clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort | awk -F'\t' '{printf "  %-20s %s\n", $$1, $$2}'
 
 $(STAMP): requirements/dev.lock pyproject.toml
 	@bash scripts/preflight.sh $(PYTHON)
-	@echo "setup: Python environment in $(VENV) (about a minute the first time)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setup: Python environment in $(VENV) (one to two minutes the first time)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
@@ -73,9 +73,12 @@ shim-debug: $(STAMP) ## The same with symbols, nothing more exported
 proto: $(STAMP) ## Regenerates hami/proto
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. hami/proto/deviceplugin_v1beta1.proto
 
+changelog: $(STAMP) ## Shows what the next release's changelog will say
+	@$(BIN)/towncrier build --draft --version next
+
 lock: $(STAMP) ## Renews the lock files
 	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile pyproject.toml --group dev --all-extras --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 -q -o requirements/dev.lock
+	@$(BIN)/uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 -q -o requirements/dev.lock
 	@$(BIN)/uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 -q -c requirements/dev.lock -o requirements/runtime.lock
 
 docs-reference: $(STAMP) ## Regenerates docs/reference from the code
