@@ -226,6 +226,8 @@ class Binder:
             raise BindError(str(error)) from error
         if pod.metadata.uid != call.uid:
             raise BindError(f"pod {call.key} was replaced: its uid is {pod.metadata.uid}", gone=True)
+        if pod.finished:
+            raise BindError(f"pod {call.key} has ended ({pod.status.phase})", gone=True)
         if pod.spec.node_name not in ("", call.node):
             raise BindError(f"pod {call.key} is bound to node {pod.spec.node_name} already")
         if pod.metadata.deletion_timestamp is not None:

@@ -708,3 +708,26 @@ async def test_quota_that_shrank_refuses_the_bind(setup: Setup) -> None:
 def memory_quota(limit: str, namespace: str = "default") -> ResourceQuota:
     hard: dict[str, Quantity] = {"limits.nvidia.com/gpumem": limit}
     return ResourceQuota(metadata=ObjectMeta(name="q", namespace=namespace), spec=ResourceQuotaSpec(hard=hard))
+
+
+@pytest.mark.parametrize("ended", ["Succeeded", "Failed"])
+async def test_B74_pod_that_ended_between_filter_and_bind(setup: Setup, ended: str) -> None:
+    pod = setup.reserve(make_pod("p"))
+    setup.api.put_pod(with_phase(pod, ended))
+    assert "has ended" in await setup.bind()
+    assert setup.api.pod("p").spec.node_name == ""
+    assert setup.api.lock("n1") == ""
+    setup.assert_free()
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [",,,", "\u00e9" * 300, "9999-12-31T23:59:59Z,default,ghost", "0001-01-01T00:00:00Z,default,q",
+     "2024-05-01T00:00:00Z,other,p", "2024-05-01T00:00:00Z,default,pp", "2024-05-01T00:00:00+14:00,default,p"],
+)  # fmt: skip
+async def test_B62_B71_odd_tokens_of_nobody_are_taken_over(lock: str) -> None:
+    setup = Setup(wait_s=1.0)
+    setup.reserve(make_pod("p"))
+    setup.api.annotate_node("n1", lock=lock)
+    assert await setup.bind() == ""
+    assert parse_token(setup.api.lock("n1")).key == "default/p"
