@@ -20,7 +20,8 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	@bash scripts/preflight.sh $(PYTHON)
 	@echo "setup: Python environment in $(VENV) (one to two minutes the first time)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock || \
+	  { echo "setup: packages could not be installed: is there a network, or a mirror in PIP_INDEX_URL?" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
