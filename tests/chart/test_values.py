@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,25 @@ def test_scenarios_render(file: Path) -> None:
     objects = render(None, file)
     assert {"Deployment", "DaemonSet"} <= {each["kind"] for each in objects}
     assert "does not know" not in notes(None, file)
+
+
+def test_documents_name_values_that_exist() -> None:
+    source: dict[str, str] = yaml.safe_load((CHART / "values.schema.yaml").read_text())
+    places = {path.rsplit(".", up)[0] for path in source for up in range(path.count(".") + 1)}
+    documents = [
+        rendering.ROOT / "docs" / "how-to" / f"{name}.md" for name in ("install", "upgrade", "migrate-from-hami")
+    ]
+    named = {
+        (file.name, match.rstrip("."))
+        for file in documents
+        for match in re.findall(r"\b(?:scheduler|devicePlugin|admissionPolicy|global)\.[\w.]+", file.read_text())
+    }
+    assert len(named) > 15
+    assert {name for name in named if name[1] not in places} == set()
+
+
+def test_the_test_pod_asks_for_the_renamed_resources() -> None:
+    objects = render(None, CHART / "ci" / "renamed-values.yaml")
+    pod = rendering.one(objects, "Pod")
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"example.com/gpu": 1, "example.com/gpumem": 100}
+    assert pod["spec"]["schedulerName"] == "sharing-scheduler"
