@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +76,21 @@ def test_a_signal_ends_everything(number: signal.Signals, short_folder: Path) ->
     assert (said, complained) == ("", "")
     assert not [pid for pid in children if alive(pid)]
     assert not list(short_folder.iterdir())
+
+
+def test_processes_die_with_a_killed_demo(short_folder: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(short_folder)}
+    process = subprocess.Popen(DEMO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    children: list[int] = []
+    deadline = time.monotonic() + LIMIT_S
+    while len(children) < 1 + len(PROFILES):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    process.kill()
+    process.wait()
+    while any(alive(pid) for pid in children):
+        assert time.monotonic() < deadline
 
 
 def test_a_killed_scheduler_comes_back_by_the_printed_command(short_folder: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import shlex
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +18,7 @@ from typing import Any, Final
 from hami.core.errors import HamiError
 
 START_LIMIT_S: Final = 60.0
+_PR_SET_PDEATHSIG: Final = 1
 STOP_LIMIT_S: Final = 5.0
 
 
@@ -50,7 +53,10 @@ class HamiProcess:
     async def start(self) -> None:
         """Starts the process."""
         self._process = await asyncio.create_subprocess_exec(
-            *self.command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+            *self.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         self._reader = asyncio.ensure_future(self._follow(self._process))
 
@@ -113,6 +119,11 @@ def _typed() -> str:
     beside = Path(sys.executable).with_name("hami")
     found = shutil.which("hami")
     return "hami" if (found is not None and Path(found) == beside) or not beside.exists() else str(beside)
+
+
+def _end_with_parent() -> None:
+    """Asks Linux to end this process when the demo dies, also by kill -9."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _parsed(raw: bytes) -> dict[str, Any]:
