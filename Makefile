@@ -61,6 +61,7 @@ scenarios: $(STAMP) ## One set of scenarios on the embedded cluster and the real
 
 bench: $(STAMP) ## Speed as ratios to baselines of the same run (ARGS="--quick")
 	@$(BIN)/python -m tests.bench $(ARGS)
+	@if command -v cc >/dev/null; then $(BIN)/python -m tests.shim.speed; else echo "shim: skipped, no C compiler"; fi
 
 soak: $(STAMP) ## The long versions of the random tests
 	@HAMI_SOAK=1 $(BIN)/python scripts/test_layers.py unit shim
