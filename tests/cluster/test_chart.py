@@ -1,0 +1,219 @@
+"""The chart on a real kube-apiserver: every object is taken, the policy decides, certificates are kept, rights suffice.
+
+No images run here: kubelet and containers of the installed chart are the node layer's.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scripts import helm_tool
+from tests.chart.rendering import CHART, UPSTREAM_VALUES, helm
+from tests.cluster.components import HAMI
+from tests.cluster.controlplane import ControlPlane, KubectlError
+from tests.cluster.processes import Process, free_ports, wait_until
+
+NAMESPACE = "gpu-system"
+RELEASE = "gpu"
+NAME = "gpu-hami"
+SCHEDULER = f"{NAME}-scheduler"
+WRITER = f"system:serviceaccount:{NAMESPACE}:{NAME}-device-plugin"
+STRANGER = "admin"
+KEY = "hami.io/vgpu-devices-allocated"
+
+
+def run_helm(plane: ControlPlane, *arguments: str) -> str:
+    command = [str(helm()), "--kubeconfig", str(plane.admin_kubeconfig), "--namespace", NAMESPACE, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(plane: ControlPlane) -> ControlPlane:
+    if not (helm_tool.folder() / "helm").exists():
+        pytest.skip("helm is not in HAMI_CACHE, and this layer has no network: run `make test-chart` once")
+    plane.start()
+    run_helm(plane, "install", RELEASE, str(CHART), "--create-namespace")
+    return plane
+
+
+def kubeconfig(plane: ControlPlane, account: str) -> Path:
+    """As a pod of that account: with a token."""
+    token = plane.kubectl("-n", NAMESPACE, "create", "token", account).strip()
+    config = yaml.safe_load(plane.admin_kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    path = plane.folder / f"{account}.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def certs(config: Path, *arguments: str) -> str:
+    command = [str(HAMI), "certs", *arguments, "--kubeconfig", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def create_pair(config: Path, folder: Path) -> None:
+    where = ["--secret", f"{SCHEDULER}-tls", "--namespace", NAMESPACE, "--out", str(folder)]
+    certs(config, "create", *where, "--host", f"{SCHEDULER}.{NAMESPACE}.svc", "--host", "127.0.0.1")
+
+
+def pod(name: str, **annotations: str) -> str:
+    meta = {
+        "name": name,
+        "namespace": "default",
+        "annotations": {k.replace("__", "/"): v for k, v in annotations.items()},
+    }
+    meta["labels"] = {"hami.io/webhook": "ignore"}
+    spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "none"}]}
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+
+def test_upstreams_values_are_taken_too(installed: ControlPlane) -> None:
+    settings = ["--set", "scheduler.service.type=ClusterIP,devicePlugin.service.type=ClusterIP"]
+    run_helm(installed, "install", "other", str(CHART), "--dry-run=server", "-f", str(UPSTREAM_VALUES), *settings)
+
+
+def policy_refuses(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
+    with pytest.raises(KubectlError) as refused:
+        plane.kubectl(*arguments, stdin=stdin)
+    return refused.value.stderr
+
+
+def test_allocation_keys_are_written_by_the_listed_writers_only(installed: ControlPlane) -> None:
+    forged = pod("forged", **{KEY: "GPU-1,NVIDIA,1000,0:;"})
+    # The policy is in force a moment after it is made.
+    refused = wait_until(lambda: _refusal(installed, forged), 30, "the policy in force")
+    assert f"only HAMi may write {KEY}" in refused
+    assert "admissionPolicy.extraWriters" in refused
+    installed.kubectl("apply", "-f", "-", stdin=pod("plain"))
+    annotate = ("-n", "default", "annotate", "pod", "plain")
+    assert "only HAMi may write" in policy_refuses(installed, *annotate, f"{KEY}=x")
+    installed.kubectl(*annotate, f"{KEY}=x", f"--as={WRITER}")
+    assert "only HAMi may write" in policy_refuses(installed, *annotate, f"{KEY}-")
+    installed.kubectl(*annotate, "own.example/note=1")
+    installed.kubectl("-n", "default", "delete", "pod", "plain", "--now")
+
+
+def _refusal(plane: ControlPlane, manifest: str) -> str:
+    try:
+        plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=manifest)
+    except KubectlError as error:
+        return error.stderr
+    return ""
+
+
+def test_a_binding_of_a_stranger_carries_no_allocation(installed: ControlPlane) -> None:
+    wait_until(lambda: _refusal(installed, pod("forged", **{KEY: "x"})), 30, "the policy in force")
+    installed.kubectl("apply", "-f", "-", stdin=pod("unbound"))
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "unbound", "annotations": {KEY: "x"}},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+    path = "/api/v1/namespaces/default/pods/unbound/binding"
+    text = policy_refuses(installed, "create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
+    assert "only HAMi may write" in text
+    installed.kubectl("-n", "default", "delete", "pod", "unbound", "--now")
+
+
+def test_certificate_is_made_by_the_schedulers_account_and_survives_an_upgrade(
+    installed: ControlPlane, tmp_path: Path
+) -> None:
+    config = kubeconfig(installed, SCHEDULER)
+    create_pair(config, tmp_path / "a")
+    create_pair(config, tmp_path / "b")
+    assert (tmp_path / "a" / "tls.crt").read_bytes() == (tmp_path / "b" / "tls.crt").read_bytes()
+    patch = ["patch", "--ca-file", str(tmp_path / "a" / "ca.crt"), "--webhook-configuration", f"{NAME}-webhook"]
+    assert "patched" in certs(config, *patch)
+    before = kept(installed)
+    assert all(before)
+    run_helm(installed, "upgrade", RELEASE, str(CHART), "--set", "scheduler.replicas=2")
+    assert kept(installed) == before
+    assert "already right" in certs(config, *patch)
+
+
+def kept(plane: ControlPlane) -> tuple[str, str]:
+    """The Secret's certificate and the webhook's authority."""
+    secret: dict[str, Any] = plane.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{SCHEDULER}-tls")
+    configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    webhook: dict[str, Any] = plane.api.get(f"{configurations}/{NAME}-webhook")["webhooks"][0]
+    return secret.get("data", {}).get("tls.crt", ""), webhook["clientConfig"].get("caBundle", "")
+
+
+def test_kube_scheduler_and_extender_work_with_the_charts_configuration_and_rights(
+    installed: ControlPlane, tmp_path: Path
+) -> None:
+    config = kubeconfig(installed, SCHEDULER)
+    maps = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SCHEDULER}"
+    own = yaml.safe_load(installed.api.get(maps)["data"]["config.yaml"])
+    own["clientConnection"] = {"kubeconfig": str(config)}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(own))
+    (tmp_path / "device.yaml").write_text(installed.api.get(f"{maps}-device")["data"]["device-config.yaml"])
+    secure, extender = free_ports(2)
+    delegated = [f"--{what}-kubeconfig={config}" for what in ("authentication", "authorization")]
+    kube_scheduler = Process(
+        "chart-kube-scheduler",
+        [
+            installed.binaries.path("kube-scheduler"),
+            f"--config={tmp_path / 'config.yaml'}",
+            f"--secure-port={secure}",
+            *delegated,
+        ],
+        tmp_path / "kube-scheduler.log",
+    )
+    label = f"app.kubernetes.io/component=hami-scheduler,app.kubernetes.io/instance={RELEASE}"
+    pods = wait_until(
+        lambda: installed.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=label), 30, "a scheduler pod"
+    )
+    ours = pods[0]["metadata"]["name"]
+    hami = Process(
+        "chart-extender",
+        [
+            HAMI,
+            "scheduler",
+            f"--kubeconfig={config}",
+            f"--http_bind=http://127.0.0.1:{extender}",
+            "--metrics-bind-address=",
+            f"--device-config-file={tmp_path / 'device.yaml'}",
+            "--leader-elect",
+            "--leader-elect-resource-name=hami-scheduler",
+            f"--leader-elect-resource-namespace={NAMESPACE}",
+            f"--pod-name={ours}",
+            f"--pod-namespace={NAMESPACE}",
+        ],
+        tmp_path / "hami.log",
+    )
+    kube_scheduler.start()
+    hami.start()
+    try:
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{ours}"
+        wait_until(
+            lambda: installed.api.get(path)["metadata"]["labels"].get("hami.io/scheduler-role") == "leader",
+            40,
+            "the extender beside the lease's holder leads",
+        )
+    finally:
+        hami.kill()
+        kube_scheduler.kill()
+    for log in ("kube-scheduler.log", "hami.log"):
+        assert "forbidden" not in (tmp_path / log).read_text().lower()
+
+
+def test_uninstall_leaves_nothing_that_stops_pods(installed: ControlPlane) -> None:
+    run_helm(installed, "uninstall", RELEASE)
+    kinds = "clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingadmissionpolicies"
+    left = installed.kubectl("get", kinds, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name")
+    assert left == ""
+    wait_until(lambda: not _refusal(installed, pod("forged", **{KEY: "x"})), 30, "the policy out of force")
+    installed.kubectl("apply", "-f", "-", stdin=pod("cpu-only"))
+    assert installed.kubectl("-n", NAMESPACE, "get", "secrets", "-o", "name") == ""
