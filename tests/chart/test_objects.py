@@ -325,10 +325,10 @@ def test_lease_is_the_one_that_kube_scheduler_holds() -> None:
     assert (settings.lease_name, settings.lease_namespace) == (election["resourceName"], election["resourceNamespace"])
 
 
-def test_host_network_follows_with_dns() -> None:
-    assert (
-        pod_spec(render({"scheduler": {"hostNetwork": True}}), "Deployment")["dnsPolicy"] == "ClusterFirstWithHostNet"
-    )
+def test_host_network_follows_with_dns_and_makes_room_before_a_new_pod() -> None:
+    objects = render({"scheduler": {"hostNetwork": True}})
+    assert pod_spec(objects, "Deployment")["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert one(objects, "Deployment")["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
     assert pod_spec(render(), "Deployment")["dnsPolicy"] == "ClusterFirst"
 
 
