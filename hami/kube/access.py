@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from hami.core.errors import ConfigError
+from hami.core.errors import ConfigError, TransportError
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
@@ -37,10 +37,18 @@ class Access:
     _kubeconfig: str | None = None
 
     async def authorization(self) -> str | None:
-        """Value of the Authorization header, or None. A service account token is read again every minute."""
+        """Value of the Authorization header, or None. A service account token is read again every minute.
+
+        Raises TransportError while it cannot be read, for example in the middle of its rotation.
+        """
         if self._configuration is None:
             return None
-        value = await self._configuration.get_api_key_with_prefix("BearerToken")
+        from kubernetes.aio.config import ConfigException
+
+        try:
+            value = await self._configuration.get_api_key_with_prefix("BearerToken")
+        except (ConfigException, OSError) as error:
+            raise TransportError(f"{self.server}: credentials cannot be read: {error}") from error
         return str(value).strip() if value else None
 
     async def refresh(self) -> bool:
@@ -53,7 +61,10 @@ class Access:
         fresh = await _from_kubeconfig(self._kubeconfig)
         self._configuration = fresh
         if self.tls is not None and fresh.cert_file:
-            await asyncio.to_thread(self.tls.load_cert_chain, fresh.cert_file, fresh.key_file)
+            try:
+                await asyncio.to_thread(self.tls.load_cert_chain, fresh.cert_file, fresh.key_file)
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"{self._kubeconfig}: certificates cannot be loaded: {error}") from error
         return True
 
 

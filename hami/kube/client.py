@@ -17,10 +17,11 @@ from types import TracebackType
 from typing import Final, Self
 
 import aiohttp
+import structlog
 from yarl import URL
 
 from hami import __version__
-from hami.core.errors import ApiError, TransportError
+from hami.core.errors import ApiError, ConfigError, TransportError
 from hami.kube.access import Access, load_access
 from hami.kube.lines import LineSplitter
 from hami.kube.ratelimit import Lane, TokenBucket
@@ -50,6 +51,8 @@ _TCP_KEEPALIVE: Final = (
 
 _NO_LIMIT: Final = aiohttp.ClientTimeout(total=None)
 """For calls whose limit is set around all their attempts."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -236,7 +239,12 @@ class ApiClient:
         """Reads credentials again, once for all calls that were refused with the same ones."""
         async with self._refreshing:
             if self._credentials_version == seen_version:
-                if not await self._access.refresh():
+                try:
+                    if not await self._access.refresh():
+                        return False
+                except ConfigError as error:
+                    # The 401 is the answer then: what cannot be read now may be readable at the next call.
+                    log.warning("credentials not read again", why=str(error))
                     return False
                 self._credentials_version += 1
             return True

@@ -12,6 +12,8 @@ import pytest
 import trustme
 import yaml
 from aiohttp import web
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException
 
 from hami.core.errors import (
     ApiError,
@@ -179,6 +181,43 @@ async def test_401_is_reported_when_fresh_credentials_do_not_help(tmp_path: Path
             await client.request("GET", "/x")
     assert caught.value.status == 401
     assert count == 2
+
+
+async def test_credentials_that_cannot_be_read_again_leave_the_401(tmp_path: Path) -> None:
+    """A plugin that fails once, a file that is just being written: a failed call, not the end of the process."""
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(status=401, text="{}")
+
+    async with serving(handler) as address:
+        config = kubeconfig(tmp_path, address, {"token": "old"})
+        async with await ApiClient.load(str(config)) as client:
+            config.write_text("users: [")
+            with pytest.raises(ApiError) as caught:
+                await client.request("GET", "/x")
+            assert caught.value.status == 401
+            with pytest.raises(ApiError):
+                async for _ in client.stream_lines("/x", {}, idle_timeout_s=5):
+                    pass
+
+
+async def test_an_empty_service_account_token_is_a_failed_call() -> None:
+    """kubelet replaces the file while we run; the kubernetes package refuses an empty one."""
+    configuration = Configuration()
+
+    def refuse(_: Configuration) -> None:
+        raise ConfigException("Token file exists but empty.")
+
+    configuration.refresh_api_key_hook = refuse  # type: ignore[assignment]
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(text="{}")
+
+    async with serving(handler) as address, ApiClient(Access(address, _configuration=configuration)) as client:
+        with pytest.raises(TransportError, match="exists but empty"):
+            await client.request("POST", "/x", b"{}")
+        configuration.refresh_api_key_hook = None
+        assert await client.request("POST", "/x", b"{}") == b"{}"
 
 
 async def test_exec_plugin_gives_the_token(tmp_path: Path) -> None:
