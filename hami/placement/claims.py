@@ -64,7 +64,7 @@ class Claim(msgspec.Struct, gc=False):
     """The evaluator's decision; only while a binding still has to write it."""
     since_unix_s: float = 0.0
     deadline_s: float = 0.0
-    """Monotonic seconds at which an unbound claim is dropped."""
+    """Monotonic seconds at which a claim is dropped that is not known to be bound."""
     unscheduled: tuple[str, ...] = ()
     """The PodScheduled=False condition that the pod had when it was filtered."""
     pinned: bool = False
@@ -73,6 +73,8 @@ class Claim(msgspec.Struct, gc=False):
     """Written to the unbound pod's annotations, or about to be (`--patch-in-filter`)."""
     seen: bool = False
     """The watch has shown this pod."""
+    unlisted: bool = False
+    """Bound by us, not seen yet, and not in a complete list."""
 
     @property
     def key(self) -> str:

@@ -153,13 +153,21 @@ class Ledger:
         return [*self._claims, *(uid for uid in self._ended if uid not in self._claims)]
 
     def not_listed(self, uid: str, listed: set[str]) -> None:
-        """Ends what a pod holds that a complete list does not have; younger reservations and bindings stay."""
+        """Ends what a pod holds that a complete list does not have; younger reservations and bindings stay.
+
+        A pod that we bound and nobody has shown us is younger than the list, or was deleted before: see `expire`.
+        """
         if uid in listed:
             return
         self._ended.pop(uid, None)
         claim = self._claims.get(uid)
-        if claim is not None and not claim.pinned and (claim.seen or claim.state is not ClaimState.RESERVED):
+        if claim is None or claim.pinned:
+            return
+        if claim.seen:
             self.release(uid)
+        elif claim.state is ClaimState.BOUND:
+            claim.unlisted = True
+            heapq.heappush(self._deadlines, (claim.deadline_s, uid))
 
     # Our own decisions
 
@@ -223,23 +231,24 @@ class Ledger:
         self.dirty.add(claim.node)
 
     def expire(self, now_s: float) -> None:
-        """Drops unbound claims that no fact has ended within the backstop."""
+        """Drops claims that no fact has ended, or confirmed as bound, within the backstop."""
         while self._deadlines and self._deadlines[0][0] <= now_s:
             uid = heapq.heappop(self._deadlines)[1]
             claim = self._claims.get(uid)
-            if claim is None or claim.state is ClaimState.BOUND or claim.deadline_s > now_s:
+            bound = claim is not None and claim.state is ClaimState.BOUND and not claim.unlisted
+            if claim is None or bound or claim.deadline_s > now_s:
                 continue
             if claim.pinned:
                 claim.deadline_s = now_s + BACKSTOP_S
                 heapq.heappush(self._deadlines, (claim.deadline_s, uid))
                 continue
             self.expired_total += 1
-            self.end_reservation(uid)
+            self._end(claim)
 
     # Inside
 
     def _end(self, claim: Claim) -> None:
-        """Ends an unbound claim; what the pod's annotations say of it counts no more."""
+        """Ends a claim; what the unbound pod's annotations say of it counts no more."""
         if claim.state is ClaimState.ANNOTATED or claim.announced:
             self._ended[claim.uid] = claim.since_unix_s
         self.release(claim.uid)

@@ -265,6 +265,36 @@ def test_reservation_younger_than_the_list_survives_it(world: World) -> None:
     assert used(world) == {}
 
 
+async def test_pod_bound_while_the_list_was_read_keeps_its_cards(world: World, clock: FakeClock) -> None:
+    pod = make_pod("p")
+    reserve(world, pod)
+    world.ledger.mark_bound("uid-p")
+    before = used(world)
+    await world.pods_replaced([])
+    assert used(world) == before, "the list began before the pod was there; its event comes with the watch"
+    world.on_pod(annotated(pod, "n1", "GPU-0,NVIDIA,1000,0:;"))
+    clock.advance(BACKSTOP_S + 1)
+    world.settle_now()
+    assert used(world) == before
+    await world.pods_replaced([])
+    assert used(world) == {}
+
+
+@pytest.mark.parametrize("list_at_s", [0.0, BACKSTOP_S + 1])
+async def test_pod_bound_and_deleted_while_nothing_was_heard_ends_by_the_backstop(
+    world: World, clock: FakeClock, list_at_s: float
+) -> None:
+    reserve(world, make_pod("p"))
+    world.ledger.mark_bound("uid-p")
+    clock.advance(list_at_s)
+    world.settle_now()
+    assert used(world)
+    await world.pods_replaced([])
+    clock.advance(BACKSTOP_S + 1)
+    world.settle_now()
+    assert used(world) == {}
+
+
 def test_reservation_becomes_the_allocation(world: World) -> None:
     pod = make_pod("p")
     reserve(world, pod)
