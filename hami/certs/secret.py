@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 
 from hami.certs.make import CA_FILE, CERT_FILE, KEY_FILE, CertificatePair, make_pair
 from hami.certs.publish import Request
@@ -87,10 +89,11 @@ def _usable(secret: _Secret, hosts: Sequence[str], now: datetime.datetime) -> Ce
         certificate = x509.load_pem_x509_certificate(cert)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
-    except (KeyError, ValueError, TypeError, x509.ExtensionNotFound):
+        its_own_key = serialization.load_pem_private_key(key, None).public_key() == certificate.public_key()
+    except (KeyError, ValueError, TypeError, x509.ExtensionNotFound, InvalidSignature, UnsupportedAlgorithm):
         return None
     served = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if not served.issuperset(hosts) or now >= begins + (ends - begins) * _RENEW_AT:
+    if not its_own_key or not served.issuperset(hosts) or now >= begins + (ends - begins) * _RENEW_AT:
         return None
     return CertificatePair(ca, b"", cert, key)

@@ -100,3 +100,17 @@ async def test_made_anew_for_another_host_only() -> None:
 async def test_a_secret_that_always_changes_is_an_error() -> None:
     with pytest.raises(CertificateError, match="changed at every try"):
         await Store(rivals=100).ensure()
+
+
+@pytest.mark.parametrize("foreign", ["ca.crt", "tls.crt", "tls.key"])
+async def test_parts_that_do_not_belong_together_are_made_anew(foreign: str) -> None:
+    store, other = Store(), Store()
+    await store.ensure()
+    await other.ensure()
+    assert store.secret
+    assert other.secret
+    store.secret["data"][foreign] = other.secret["data"][foreign]
+    mixed = dict(store.secret["data"])
+    pair = await store.ensure()
+    assert store.secret["data"] != mixed
+    assert store.kept() == pair.cert_pem
