@@ -5,11 +5,13 @@ One session owner, every call with a time limit on a thread of its own (traps T-
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pynvml
 
@@ -225,27 +227,45 @@ def _placements(handle: Any, profile_id: int) -> tuple[MigPlacement, ...]:
     return tuple(MigPlacement(int(item.start), int(item.size)) for item in found[: count.value])
 
 
+class _End(NamedTuple):
+    """One card as an end of links."""
+
+    handle: Any
+    uuid: str
+    bus_id: str
+    links: list[str]
+
+
 def _read_pairs() -> tuple[PairFacts, ...]:
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    uuids = [text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-    bus_ids = [text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower() for handle in handles]
-    links = [_links_of(handle) for handle in handles]
-    pairs = []
-    for first in range(len(handles)):
-        for second in range(first + 1, len(handles)):
-            level = offered(partial(pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[first], handles[second]), None)
-            to_cards = {*bus_ids}
-            pairs.append(
-                PairFacts(
-                    first=uuids[first],
-                    second=uuids[second],
-                    level=_LEVELS.get(level, "") if level is not None else "",
-                    links_forward=links[first].count(bus_ids[second]),
-                    links_back=links[second].count(bus_ids[first]),
-                    through_switch=min(_to_others(links[first], to_cards), _to_others(links[second], to_cards)),
-                )
-            )
-    return tuple(pairs)
+    ends = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            ends.append(_read_end(index))
+        except pynvml.NVMLError:
+            # A card that fails has no pairs; `cards` or `lost` says why, and the other cards keep theirs.
+            continue
+    to_cards = {end.bus_id for end in ends}
+    return tuple(_read_pair(first, second, to_cards) for first, second in itertools.combinations(ends, 2))
+
+
+def _read_end(index: int) -> _End:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    uuid = text(pynvml.nvmlDeviceGetUUID(handle))
+    return _End(handle, uuid, text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower(), _links_of(handle))
+
+
+def _read_pair(first: _End, second: _End, to_cards: set[str]) -> PairFacts:
+    level = None
+    with contextlib.suppress(pynvml.NVMLError):
+        level = pynvml.nvmlDeviceGetTopologyCommonAncestor(first.handle, second.handle)
+    return PairFacts(
+        first=first.uuid,
+        second=second.uuid,
+        level=_LEVELS.get(level, "") if level is not None else "",
+        links_forward=first.links.count(second.bus_id),
+        links_back=second.links.count(first.bus_id),
+        through_switch=min(_to_others(first.links, to_cards), _to_others(second.links, to_cards)),
+    )
 
 
 def _links_of(handle: Any) -> list[str]:

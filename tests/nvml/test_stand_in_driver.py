@@ -114,6 +114,17 @@ def test_a_lost_card_is_named(tmp_path: Path) -> None:
     assert found["lost"] == {"GPU-1": "GPU is lost"}
 
 
+def test_a_card_that_fails_leaves_the_links_of_the_others(tmp_path: Path) -> None:
+    """The seventh handle is that of card 2 in `pairs`; without links of the others all would be out of service."""
+    found = probed(tmp_path, FOUR, FAKE_GPU_FAIL="nvmlDeviceGetHandleByIndex_v2:7:15")
+    assert len(found["cards"]["cards"]) == 4
+    assert [(pair["first"], pair["second"]) for pair in found["pairs"]] == [
+        ("GPU-0", "GPU-1"),
+        ("GPU-0", "GPU-3"),
+        ("GPU-1", "GPU-3"),
+    ]
+
+
 def test_a_card_without_a_memory_query_has_no_memory(tmp_path: Path) -> None:
     found = probed(tmp_path, "card uuid=GPU-a memory_mib=16384 memory_query=unsupported minor=0\n")
     assert found["cards"]["cards"][0]["memory_bytes"] is None
