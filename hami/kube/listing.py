@@ -8,6 +8,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from hami.core.errors import TransportError
 from hami.core.objects import ObjectMeta
 from hami.kube.client import ApiClient
 from hami.kube.ratelimit import Lane
@@ -24,6 +25,7 @@ class ApiObject(Protocol):
 
 
 T = TypeVar("T", bound=ApiObject)
+V = TypeVar("V")
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -63,12 +65,20 @@ async def pages(
     """
     query = {**(params or {}), "limit": str(page_size)}
     while True:
-        listed = _list_decoder.decode(await client.request("GET", path, params=query, lane=lane))
+        listed = decode_answer(await client.request("GET", path, params=query, lane=lane), _list_decoder, path)
         objects, problems = decode_items(listed.items or (), decoder)
         yield Page(objects, problems, listed.metadata.resource_version)
         if not listed.metadata.continue_token:
             return
         query["continue"] = listed.metadata.continue_token
+
+
+def decode_answer(body: bytes, decoder: msgspec.json.Decoder[V], path: str) -> V:
+    """The body of a 2xx answer. One that cannot be read is not kube-apiserver's (a proxy's page): TransportError."""
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise TransportError(f"{path}: the answer cannot be read: {error}") from error
 
 
 def decode_items(

@@ -8,7 +8,7 @@ from hami.core.errors import ConflictError, InvalidError
 from hami.core.objects import Node, Pod, node_decoder, pod_decoder
 from hami.kube import patches, paths
 from hami.kube.client import MERGE_PATCH, ApiClient
-from hami.kube.listing import pages
+from hami.kube.listing import decode_answer, pages
 from hami.kube.ratelimit import Lane
 
 
@@ -23,10 +23,12 @@ class KubeWriter:
         self._lane = lane
 
     async def get_node(self, name: str) -> Node:
-        return node_decoder.decode(await self._client.request("GET", paths.node(name), lane=self._lane))
+        path = paths.node(name)
+        return decode_answer(await self._client.request("GET", path, lane=self._lane), node_decoder, path)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
-        return pod_decoder.decode(await self._client.request("GET", paths.pod(namespace, name), lane=self._lane))
+        path = paths.pod(namespace, name)
+        return decode_answer(await self._client.request("GET", path, lane=self._lane), pod_decoder, path)
 
     async def list_pods_on_node(self, node: str) -> list[Pod]:
         """Consistent read of the pods with spec.nodeName = `node`."""
@@ -46,7 +48,8 @@ class KubeWriter:
     ) -> Node:
         """Merge patch; None removes a key. An empty `resource_version` means no precondition."""
         body = patches.metadata_patch(annotations=annotations, resource_version=resource_version)
-        return node_decoder.decode(await self._patch(paths.node(name), body, repeatable=not resource_version))
+        path = paths.node(name)
+        return decode_answer(await self._patch(path, body, repeatable=not resource_version), node_decoder, path)
 
     async def patch_pod_annotations(
         self,
@@ -62,14 +65,15 @@ class KubeWriter:
         body = patches.metadata_patch(
             annotations=annotations, labels=labels, uid=uid, resource_version=resource_version
         )
+        path = paths.pod(namespace, name)
         try:
-            answer = await self._patch(paths.pod(namespace, name), body, repeatable=not resource_version)
+            answer = await self._patch(path, body, repeatable=not resource_version)
         except InvalidError as error:
             # kube-apiserver 1.34 calls a patch of another uid invalid ("metadata.uid: ... field is immutable").
             if uid and "metadata.uid" in error.message:
                 raise ConflictError(409, "Conflict", error.message) from error
             raise
-        return pod_decoder.decode(answer)
+        return decode_answer(answer, pod_decoder, path)
 
     async def bind(
         self, namespace: str, name: str, *, uid: str, resource_version: str, node: str, annotations: Mapping[str, str]

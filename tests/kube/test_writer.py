@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
-from hami.core.errors import ConflictError, InvalidError, NotFoundError
+from hami.core.errors import ConflictError, InvalidError, NotFoundError, TransportError
 from hami.kube import paths
 from hami.kube.access import Access
 from hami.kube.client import ApiClient
@@ -49,6 +49,25 @@ async def test_pod_patch_checks_uid_and_sets_labels(client: ApiClient) -> None:
     )
     assert patched.annotations == {"a": "1"}
     assert patched.labels == {"hami.io/vgpu-node": "n1"}
+
+
+async def test_a_page_of_a_proxy_instead_of_an_object_is_a_failed_call() -> None:
+    """Such a page came with 200 from a load balancer: the callers wait for ApiError and TransportError only."""
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(text="<html>maintenance</html>")
+
+    async with serving(handler) as address, ApiClient(Access(address)) as client:
+        writer = as_port(KubeWriter(client))
+        for call in (
+            writer.get_node("n1"),
+            writer.get_pod("default", "p1"),
+            writer.list_pods_on_node("n1"),
+            writer.patch_node_annotations("n1", {"a": "1"}, ""),
+            writer.patch_pod_annotations("default", "p1", {"a": "1"}, uid=""),
+        ):
+            with pytest.raises(TransportError, match="cannot be read"):
+                await call
 
 
 async def test_kube_apiservers_word_for_another_uid_is_a_conflict_too() -> None:
