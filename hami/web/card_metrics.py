@@ -6,6 +6,7 @@ stays. Core "ratios" are 0..100 and the memory ratio of a node's card is 0..1, a
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,21 +43,32 @@ class Stats(Protocol):
     last_heard_monotonic_s: float
 
 
-class CardCollector(Collector):
-    """Gathers all families in one pass over nodes and one over claims."""
+def snapshot(world: World) -> CollectorRegistry:
+    """The state as it is now, taken on the loop, as families that any thread may gather and render.
+
+    Rendering tens of thousands of cards takes longer than the loop may wait (design 4, promise 7).
+    """
+    registry = CollectorRegistry()
+    registry.register(_Cards(world))
+    return registry
+
+
+class _Cards(Collector):
+    """Views and claims of one moment. Nothing of what `collect` reads changes afterwards."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        world.settle_now()
+        views = [view for name in sorted(world.inventory.names()) if (view := world.view(name))]
+        self._views = views
+        self._claims = list(world.ledger.claims())
+        self._few = [*_quotas(world), *_troubles(world, views)]
 
     def collect(self) -> Iterable[Metric]:
-        """One consistent snapshot: nothing else runs on the loop meanwhile."""
-        self._world.settle_now()
-        views = [view for name in sorted(self._world.inventory.names()) if (view := self._world.view(name))]
-        yield from _cards(views)
-        yield from _overview(views)
-        yield from _pods(self._world.ledger.claims())
-        yield from _quotas(self._world)
-        yield from _troubles(self._world, views)
+        """One pass over cards for each kind of family, and one over claims."""
+        yield from _cards(self._views)
+        yield from _overview(self._views)
+        yield from _pods(self._claims)
+        yield from self._few
         build = GaugeMetricFamily(
             "hami_build_info",
             "Build",
@@ -147,8 +159,6 @@ def _troubles(world: World, views: list[NodeView]) -> Iterator[Metric]:
 
 def app(world: World, stats: Mapping[str, Stats]) -> FastAPI:
     """The application of the metrics listener."""
-    registry = CollectorRegistry()
-    registry.register(CardCollector(world))
     application = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @application.get("/metrics")
@@ -156,7 +166,9 @@ def app(world: World, stats: Mapping[str, Stats]) -> FastAPI:
         for kind, of_kind in stats.items():
             metrics.relists.labels(kind).set(of_kind.lists)
             metrics.last_event_age_seconds.labels(kind).set(time.monotonic() - of_kind.last_heard_monotonic_s)
-        text = generate_latest(registry) + generate_latest(metrics.registry)
+        await world.settle()
+        cards = await asyncio.to_thread(generate_latest, snapshot(world))
+        text = cards + generate_latest(metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return application

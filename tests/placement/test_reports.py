@@ -7,13 +7,12 @@ import asyncio
 import msgspec
 import pytest
 from prometheus_client import generate_latest
-from prometheus_client.registry import CollectorRegistry
 
 from hami.core.model import Use
 from hami.core.objects import Pod
 from hami.placement.engine import Engine, NodeNames
 from hami.placement.world import World
-from hami.web.card_metrics import CardCollector
+from hami.web.card_metrics import snapshot
 from tests.placement.fakes import (
     NVIDIA,
     FakeClock,
@@ -173,9 +172,6 @@ def test_b43_nodes_with_equal_card_ids_do_not_share_them(world: World) -> None:
 
 
 async def test_b35_scrapes_see_whole_states_while_pods_and_nodes_come_and_go(world: World) -> None:
-    registry = CollectorRegistry()
-    registry.register(CardCollector(world))
-
     async def churn() -> None:
         for number in range(300):
             world.on_node(make_node(f"n{number % 50}", version=number + 1, uid=f"u{number // 50}"))
@@ -188,7 +184,7 @@ async def test_b35_scrapes_see_whole_states_while_pods_and_nodes_come_and_go(wor
 
     changing = asyncio.create_task(churn())
     while not changing.done():
-        page = generate_latest(registry).decode()
+        page = (await asyncio.to_thread(generate_latest, snapshot(world))).decode()
         assert page.count("\nhami_gpu_shared_count{") == page.count("\nhami_gpu_memory_limit_bytes{")
         await asyncio.sleep(0)
     await changing
@@ -198,11 +194,9 @@ def test_b112_amounts_are_values_never_labels() -> None:
     clock = FakeClock()
     world = make_world(clock)
     world.on_node(make_node("n1"))
-    registry = CollectorRegistry()
-    registry.register(CardCollector(world))
     series: list[set[str]] = []
     for number in range(1, 30):
         world.on_pod(annotated(make_pod("p", version=number), "n1", f"GPU-0,NVIDIA,{number * 10},{number}:;"))
-        page = generate_latest(registry).decode().splitlines()
+        page = generate_latest(snapshot(world)).decode().splitlines()
         series.append({line.rpartition(" ")[0] for line in page if not line.startswith("#")})
     assert all(each == series[0] for each in series)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from prometheus_client import generate_latest
-from prometheus_client.registry import CollectorRegistry
 
 from hami.core.objects import ObjectMeta, ResourceQuota, ResourceQuotaSpec
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
 from hami.placement.world import World
-from hami.web.card_metrics import CardCollector
+from hami.web.card_metrics import snapshot
 from tests.placement.fakes import container, make_node, make_pod, make_world
 
 
 def series(world: World) -> list[str]:
-    registry = CollectorRegistry()
-    registry.register(CardCollector(world))
-    return [line for line in generate_latest(registry).decode().splitlines() if line.startswith("hami_resource_quota")]
+    return [
+        line
+        for line in generate_latest(snapshot(world)).decode().splitlines()
+        if line.startswith("hami_resource_quota")
+    ]
 
 
 def test_used_and_limit() -> None:
