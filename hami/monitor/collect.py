@@ -49,9 +49,10 @@ class Collector:
             log.warning("container folders not collected", why=str(error))
             return frozenset()
         gone = frozenset(name for name in due if name.partition("_")[0] not in alive)
-        await asyncio.to_thread(self._remove, gone)
-        self.collected += len(gone)
-        log.info("container folders removed", folders=sorted(gone))
+        if gone:
+            await asyncio.to_thread(self._remove, gone)
+            self.collected += len(gone)
+            log.info("container folders removed", folders=sorted(gone))
         return gone
 
     def _is_dead(self, name: str) -> bool:

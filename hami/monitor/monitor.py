@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -53,7 +54,9 @@ class Monitor:
                 group.create_task(self._follow_containers())
                 group.create_task(self._follow_driver())
         finally:
-            release(look(self._settings.vgpu_dir, self._pods.by_uid()).uses)
+            # Without the folder there is nobody to release, and the end that was asked for must stay the outcome.
+            with contextlib.suppress(OSError):
+                release(look(self._settings.vgpu_dir, self._pods.by_uid()).uses)
 
     async def tick(self) -> None:
         """One look: read, give feedback, clear away. Raises OSError where the folder cannot be listed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -94,6 +95,17 @@ async def test_a_driver_that_is_gone_takes_host_metrics_only(tmp_path: Path) -> 
     assert after["hami_host_gpu_utilization_ratio"] == []
     assert after["hami_monitor_driver_answers"] == [({}, 0.0)]
     assert after["hami_vgpu_memory_used_bytes"] == before["hami_vgpu_memory_used_bytes"] != []
+
+
+async def test_it_ends_when_asked_also_where_the_folder_cannot_be_listed(tmp_path: Path) -> None:
+    made = monitor(tmp_path)
+    running = asyncio.create_task(made.run())
+    async with asyncio.timeout(20):
+        await made.looked.wait()
+    (tmp_path / "containers").touch()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 async def test_text_of_containers_cannot_forge_a_line(tmp_path: Path) -> None:
