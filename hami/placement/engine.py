@@ -16,6 +16,7 @@ from hami.core.fit import Fit
 from hami.core.keys import EVENT_FILTERING_FAILED
 from hami.core.model import PodRequest
 from hami.core.objects import Node, Pod
+from hami.core.quota import Room
 from hami.core.reasons import Reason, Rejection
 from hami.placement import simulation
 from hami.placement.answers import EventText, FilterAnswer
@@ -91,7 +92,7 @@ class Engine:
         mask = columns.candidates(shape)
         fitting = FittingNodes.of(columns, mask, spread=_spreads(shape))
         namespace = pod.metadata.namespace
-        evaluations = self._evaluations.of(shape, self._world.quotas.room(namespace))
+        evaluations = self._evaluations_of(shape, self._world.quotas.room(namespace))
         for name in self._candidates(mask, names, spread=_spreads(shape)):
             view = self._world.view(name)
             if view is None or view.problem or evaluations.known(name, view):
@@ -107,7 +108,10 @@ class Engine:
         """After other tasks ran: the nodes as they are now, and what the namespace's quota has room for now."""
         self._world.settle_now()
         room = self._world.quotas.room(namespace)
-        return evaluations if room == evaluations.room else self._evaluations.of(shape, room)
+        return evaluations if room == evaluations.room else self._evaluations_of(shape, room)
+
+    def _evaluations_of(self, shape: PodRequest, room: Room | None) -> Evaluations:
+        return self._evaluations.of(shape, room, len(self._world.inventory))
 
     def _standing(self, pod: Pod, names: NodeNames) -> FilterAnswer | None:
         """The answer for a pod that is bound or being bound: its node, and nothing changes (reports B26, B28)."""

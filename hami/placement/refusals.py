@@ -16,6 +16,8 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 _MOST_SHAPES: Final = 64
 _MOST_PODS: Final = 20_000
+_SPARE_NODES: Final = 64
+"""Rejections of nodes that are gone, kept at least before all are forgotten."""
 REPEAT_S: Final = 300.0
 """An unchanged refusal is told again after this time (design 4, promise 8)."""
 
@@ -37,8 +39,11 @@ class Evaluations:
         self.evaluated = 0
         """How often the evaluator had to work."""
 
-    def begin(self) -> None:
+    def begin(self, nodes: int) -> None:
+        """`nodes`: how many there are now. Names of nodes that come and go must not pile up."""
         self._alike.clear()
+        if len(self._known) > _SPARE_NODES + 2 * nodes:
+            self._known.clear()
 
     def known(self, name: str, view: NodeView) -> Rejection | None:
         """A rejection that still holds, without evaluating anything."""
@@ -73,7 +78,7 @@ class EvaluationCache:
         self._shapes: dict[PodRequest, Evaluations] = {}
         self._limited: dict[tuple[PodRequest, Room], Evaluations] = {}
 
-    def of(self, request: PodRequest, room: Room | None = None) -> Evaluations:
+    def of(self, request: PodRequest, room: Room | None, nodes: int) -> Evaluations:
         found = self._shapes.get(request) if room is None else self._limited.get((request, room))
         if found is None:
             found = Evaluations(request, self._registry, room)
@@ -81,7 +86,7 @@ class EvaluationCache:
                 _put(self._shapes, request, found)
             else:
                 _put(self._limited, (request, room), found)
-        found.begin()
+        found.begin(nodes)
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ from hami.core.objects import Container, Pod
 from hami.core.request import pod_request
 
 _MOST_SHAPES: Final = 4096
+_KEY_BYTES: Final = 32
 _encoder = msgspec.json.Encoder()
 
 
@@ -24,7 +26,9 @@ class Shapes:
         self._memo: dict[bytes, PodRequest | Refusal] = {}
 
     def of(self, pod: Pod) -> PodRequest | Refusal:
-        key = _encoder.encode((_asked(pod.spec.init_containers), _asked(pod.spec.containers), pod.metadata.annotations))
+        asked = (_asked(pod.spec.init_containers), _asked(pod.spec.containers), pod.metadata.annotations)
+        # Annotations may have 256 KiB a pod: thousands of them are not kept.
+        key = hashlib.blake2b(_encoder.encode(asked), digest_size=_KEY_BYTES).digest()
         shape = self._memo.get(key)
         if shape is None:
             if len(self._memo) >= _MOST_SHAPES:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -323,3 +327,42 @@ def test_cached_reasons_equal_fresh_ones(engine: Engine, world: World) -> None:
             if answer.node is None:
                 assert answer.failed == Engine(world).filter(pod, offered).failed
             world.on_pod_deleted("default", f"old{round_}", f"uid-old{round_}")
+
+
+def test_memory_stays_bounded_while_nodes_come_and_go(engine: Engine, world: World, clock: FakeClock) -> None:
+    pod = make_pod("p", container(memory_mib=99999))
+
+    def pass_through(first: int, last: int) -> None:
+        for number in range(first, last):
+            offered = add(world, f"n{number}")
+            assert engine.filter(pod, offered).failed
+            world.on_node_deleted(f"n{number}")
+            clock.advance(10)
+            world.waking.overtaken(world.is_gone)
+            world.settle_now()
+
+    pass_through(0, 200)
+    grown_bytes = _grown_bytes(lambda: pass_through(200, 1200))
+    assert grown_bytes < 100_000, "1000 nodes that are gone left less than 100 bytes each"
+
+
+def test_memory_stays_bounded_with_large_annotations(engine: Engine, world: World) -> None:
+    offered = add(world, "n1")
+
+    def pass_through() -> None:
+        for number in range(100):
+            pod = make_pod("p", container(memory_mib=99999), annotations={"note": f"{number:0100000}"})
+            assert engine.filter(pod, offered).failed
+
+    assert _grown_bytes(pass_through) < 1_000_000, "of 10 MB of annotations nearly nothing is kept"
+
+
+def _grown_bytes(work: Callable[[], None]) -> int:
+    tracemalloc.start()
+    try:
+        before_bytes, _ = tracemalloc.get_traced_memory()
+        work()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - before_bytes
+    finally:
+        tracemalloc.stop()
