@@ -21,6 +21,8 @@ from hami.placement.world import World
 
 _LOOK_AGAIN_S: Final = 0.5
 """Longest wait without a look at the owner, should an event be lost or the token expire meanwhile."""
+_HANDOVER_S: Final = 0.25
+"""How long a free token is left to the device plugin, which removes it right after it marked the pod as served."""
 _RELEASE_TRIES: Final = 5
 _MOST_MET: Final = 4096
 
@@ -57,6 +59,7 @@ class TokenKeeper:
 
     async def acquire(self, call: BindCall, deadline_s: float) -> HeldToken:
         """Waits for the node's token and takes it. Raises BindError when it stays with another pod."""
+        handed_over = ""
         while True:
             record = self._world.inventory.get(call.node)
             if record is None:
@@ -64,6 +67,12 @@ class TokenKeeper:
             judged, epoch = record.lock, record.epoch
             token = _parse(judged)
             if token is None or await self._may_take(token, call):
+                if token is not None and token.key != call.key and handed_over != judged:
+                    # Whoever served the owner takes its token off next: two writes at once are one in vain.
+                    handed_over = judged
+                    wait_s = min(deadline_s - self._clock.monotonic_s(), _HANDOVER_S)
+                    await self._world.signals.wait((f"node/{call.node}",), wait_s)
+                    continue
                 record = self._world.inventory.get(call.node)
                 if record is not None and (record.lock, record.epoch) == (judged, epoch):
                     if epoch != self.epoch:
