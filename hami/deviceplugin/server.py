@@ -36,7 +36,12 @@ class PluginServer:
         self._own: object = None
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            # Nobody calls __aexit__ then; a server left behind would be taken for another plugin's by our next one.
+            await self.stop()
+            raise
         return self
 
     async def __aexit__(
@@ -53,11 +58,14 @@ class PluginServer:
             server.add_insecure_port(f"unix://{self._socket}")
         except RuntimeError as error:
             raise KubeletError(f"cannot listen on {self._socket}: {error}") from error
-        await server.start()
-        self._server = server
-        self._own = identity(self._socket)
+        self._server, self._own = server, identity(self._socket)
+        starting = asyncio.ensure_future(server.start())
+        try:
+            await asyncio.shield(starting)
+        finally:
+            # gRPC's server cannot be stopped any more once its start was cancelled.
+            await starting
         if not await answers(self._socket):
-            await self.stop()
             raise KubeletError(f"{self._socket} does not answer after its start")
 
     async def stop(self) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hami.core.errors import ConfigError
 from hami.core.keys import PHASE_ALLOCATING, PHASE_SUCCESS
+from hami.deviceplugin.board import Board
 from hami.deviceplugin.registration import identity
+from hami.deviceplugin.server import PluginServer
+from hami.deviceplugin.servicer import DevicePluginServicer
+from hami.deviceplugin.settings import PluginSettings
 from hami.deviceplugin.single import AnotherPluginError, NodeLock
 from hami.kube import paths
 from hami.proto import deviceplugin_v1beta1_pb2 as pb
@@ -93,6 +99,24 @@ async def test_a_graceful_end_removes_the_socket(node: Bench) -> None:
     await node.start_plugin()
     await node.stop_plugin()
     assert identity(node.kubelet.folder / "nvidia-gpu.sock") is None
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 4, 8, 16, 32])
+async def test_an_end_in_the_middle_of_the_start_leaves_no_server(turns: int) -> None:
+    """A reloaded configuration cancels the plugin after any turn of the loop; its successor must find no server."""
+    nobody: Any = None
+    settings = PluginSettings(node_name=NODE)
+    with tempfile.TemporaryDirectory(prefix="hami-dp-") as folder:
+        path = Path(folder) / "plugin.sock"
+        server = PluginServer(path, DevicePluginServicer(settings, Board(settings), nobody, nobody))
+        start = asyncio.create_task(server.__aenter__())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        start.cancel()
+        await asyncio.wait({start})
+        if not start.cancelled():
+            await server.stop()
+        assert not path.exists()
 
 
 async def test_somebody_elses_plugin_on_our_socket_is_said_and_left_alone(node: Bench) -> None:
