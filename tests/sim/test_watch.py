@@ -12,6 +12,10 @@ import msgspec
 import pytest
 
 from hami.sim.apiserver import ApiServer
+from hami.sim.apiserver.kinds import parse_path
+from hami.sim.apiserver.store import Change, Store, Subscription
+from hami.sim.apiserver.views import Query
+from hami.sim.apiserver.watch import Watch
 from tests.sim.http import Http, pod
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -50,6 +54,31 @@ async def watch(http: Http, path: str = PODS, **query: str) -> AsyncIterator[Str
             if response.connection is not None and response.connection.transport is not None:
                 response.connection.transport.abort()
                 await asyncio.sleep(0)
+
+
+class Late(Subscription):
+    """A change that comes in the very turn in which the wait for changes ends."""
+
+    def __init__(self, change: Change) -> None:
+        super().__init__(())
+        self._change = change
+
+    async def get(self) -> Change | None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.push(self._change)
+        return None
+
+
+async def test_no_bookmark_runs_ahead_of_a_change() -> None:
+    """Who resumes from the bookmark would never see the change."""
+    store, target = Store(), parse_path(PODS)
+    stored = store.create(target.kind, pod("a") | {"metadata": {"name": "a", "namespace": "default"}})
+    query = Query.read(target, {"timeoutSeconds": "0.05", "allowWatchBookmarks": "true"}, "")
+    late = Late(Change("ADDED", None, stored, stored.revision))
+    lines = [line async for line in Watch(store, target, query, 60)._changes(late)]
+    assert [msgspec.json.decode(line)["type"] for line in lines] == ["ADDED"]
 
 
 async def test_changes_after_a_version_in_order(world: Http) -> None:

@@ -67,17 +67,17 @@ class Watch:
         deadline = time.monotonic() + limit_s
         while True:
             left_s = deadline - time.monotonic()
+            changes: list[Change | None] = []
             try:
                 async with asyncio.timeout(max(min(left_s, self._bookmark_interval_s), 0)):
-                    first = await subscription.get()
+                    changes.append(await subscription.get())
             except TimeoutError:
-                if query.bookmarks:
-                    yield views.encode_bookmark(kind, self._store.revision, False)
-                if time.monotonic() >= deadline:
-                    return
-                continue
-            changes = [first, *subscription.drain()]
+                # A change may have come in the same turn; a bookmark ahead of it would hide it from who resumes there.
+                pass
+            changes += subscription.drain()
             chunk = b"".join(self._line(change) for change in changes if change is not None)
+            if not changes and query.bookmarks:
+                chunk = views.encode_bookmark(kind, self._store.revision, False)
             if chunk:
                 yield chunk
             if None in changes or time.monotonic() >= deadline:
