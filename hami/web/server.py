@@ -52,7 +52,8 @@ class Listener:
         self._socket = _bind(address)
         self.port: int = self._socket.getsockname()[1]
         scheme = "https" if address.https else "http"
-        self.url = f"{scheme}://{address.host or '0.0.0.0'}:{self.port}"
+        host = f"[{address.host}]" if ":" in address.host else address.host or "0.0.0.0"
+        self.url = f"{scheme}://{host}:{self.port}"
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -89,13 +90,27 @@ class _QuietServer(uvicorn.Server):
 
 def _bind(address: Address) -> socket.socket:
     try:
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((address.host, address.port))
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _listening(address)
     except OSError as error:
         raise ConfigError(f"cannot listen on {address.host}:{address.port}: {error}") from error
+
+
+def _listening(address: Address) -> socket.socket:
+    everywhere = not address.host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if everywhere or ":" in address.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if everywhere:
+            # As Go's ":443": a pod of an IPv6 cluster is reached by IPv6 only.
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind((address.host, address.port))
+        # Two that only bind may share a port; who listens first makes the other fail here, where it is told.
+        bound.listen()
+    except OSError:
+        bound.close()
+        raise
     return bound
 
 
