@@ -14,11 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from hami.apps import cli
 from hami.core.errors import ConfigError
-from hami.ctl.demo import guests
+from hami.ctl.demo import guests, stage
+from hami.ctl.demo.processes import HamiProcess, ProcessError
 from hami.ctl.demo.tour import PROFILES, TOUR
+from hami.kube.access import Access
+from hami.kube.client import ApiClient
+from tests.kube.canned import serving
 
 DEMO = [sys.executable, "-m", "hami.apps", "demo", "--containers", "simulated"]
 LIMIT_S = 120
@@ -188,3 +193,17 @@ def test_wrong_use_is_said_before_anything_starts(
     printed = capsys.readouterr()
     assert says in printed.err
     assert printed.out == ""
+
+
+async def test_a_node_that_offers_nothing_in_time_is_an_error_with_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def node_without_shares(request: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"name": "n"}})
+
+    monkeypatch.setattr(stage, "START_LIMIT_S", 0.2)
+    async with serving(node_without_shares) as address, ApiClient(Access(address)) as client:
+        made = stage.Stage(["a100"])
+        made.client = client
+        with pytest.raises(ProcessError, match=r"device-plugin n: no shares on n within 0\.2 s: it said nothing"):
+            await made._wait_registered("n", HamiProcess("device-plugin n", [], tmp_path / "log"))

@@ -69,12 +69,12 @@ class HamiProcess:
                 if found is not None:
                     return found
                 if self.ended is not None:
-                    raise ProcessError(f"{self.name} ended with {self.ended}: {self._last_words()}")
+                    raise ProcessError(f"{self.name} ended with {self.ended}: {self.last_words()}")
                 try:
                     async with asyncio.timeout(deadline - time.monotonic()):
                         await self._news.wait()
                 except TimeoutError as error:
-                    text = f"{self.name} was not ready within {START_LIMIT_S:.0f} s: {self._last_words()}"
+                    text = f"{self.name} was not ready within {START_LIMIT_S:.0f} s: {self.last_words()}"
                     raise ProcessError(text) from error
 
     async def stop(self) -> None:
@@ -109,7 +109,8 @@ class HamiProcess:
             self._lines.append(line)
             self._news.notify_all()
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The end of its log, for an error's text."""
         words = [line.get("raw") or json.dumps(line) for line in self._lines[-4:-1]]
         return " | ".join(words) or "it said nothing"
 

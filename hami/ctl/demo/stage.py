@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from hami.certs import make
-from hami.ctl.demo.processes import START_LIMIT_S, HamiProcess
+from hami.ctl.demo.processes import START_LIMIT_S, HamiProcess, ProcessError
 from hami.kube.client import ApiClient
 from hami.sim import profiles
 from hami.sim.cluster import SimCluster
@@ -165,14 +165,18 @@ class Stage:
 
     async def _wait_registered(self, name: str, process: HamiProcess) -> None:
         path = f"/api/v1/nodes/{name}"
-        async with asyncio.timeout(START_LIMIT_S):
-            while process.ended is None:
-                node = msgspec.json.decode(await self.client.request("GET", path))
-                allocatable = node.get("status", {}).get("allocatable", {})
-                annotations = node["metadata"].get("annotations", {})
-                if annotations.get(NVIDIA.register_key) and allocatable.get(NVIDIA.count_resource, "0") != "0":
-                    return
-                await asyncio.sleep(0.05)
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                while process.ended is None:
+                    node = msgspec.json.decode(await self.client.request("GET", path))
+                    allocatable = node.get("status", {}).get("allocatable", {})
+                    annotations = node["metadata"].get("annotations", {})
+                    if annotations.get(NVIDIA.register_key) and allocatable.get(NVIDIA.count_resource, "0") != "0":
+                        return
+                    await asyncio.sleep(0.05)
+        except TimeoutError as error:
+            text = f"{process.name}: no shares on {name} within {START_LIMIT_S:g} s: {process.last_words()}"
+            raise ProcessError(text) from error
         await process.wait_for(lambda _: False)
 
     async def _start_kube_scheduler(self) -> None:
