@@ -37,7 +37,6 @@ WEBHOOK_IGNORE: Final = "ignore"
 SCHEDULER_ROLE_LABEL: Final = "hami.io/scheduler-role"
 ROLE_LEADER: Final = "leader"
 ROLE_FOLLOWER: Final = "follower"
-POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 
 MAX_LABEL_VALUE_CHARS: Final = 63
 """A node name longer than this is no legal label value, so the label is left out (spec/scheduler 11.1 no. 23)."""

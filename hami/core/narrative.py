@@ -30,11 +30,6 @@ def filtering_failed(rejections: Mapping[str, Rejection | str], requested: int) 
     return [*messages, f"no available node, {requested} nodes do not meet"]
 
 
-def filtering_error(problem: str, pod: str) -> str:
-    """A request that cannot be evaluated at all."""
-    return f"calcScore failed {problem} for pod {pod}"
-
-
 def filtering_succeed(
     node: str, scores: Sequence[tuple[str, float]], requested: int, fitting: int | None = None
 ) -> str:
@@ -53,20 +48,6 @@ def binding_succeed(node: str, namespace: str, pod: str) -> str:
 
 def binding_failed_node(node: str) -> str:
     return f"failed to get node {node}"
-
-
-def binding_failed_locked(node: str, expiry_s: float) -> str:
-    """Another pod holds the node's token."""
-    return f"node {node} has been locked within {duration(expiry_s)}: node lock contention"
-
-
-def duration(seconds: float) -> str:
-    """Whole seconds as upstream's language prints durations: `28s`, `5m0s`, `1h0m0s`."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes}m{rest}s"
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
 def _listed(items: Iterable[str], left_out: int = 0) -> str:

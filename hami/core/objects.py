@@ -16,12 +16,6 @@ class _View(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     pass
 
 
-class OwnerReference(_View, frozen=True, rename="camel"):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-
-
 class ObjectMeta(_View, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
@@ -29,10 +23,8 @@ class ObjectMeta(_View, frozen=True, rename="camel"):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     generate_name: str = ""
-    owner_references: tuple[OwnerReference, ...] | None = None
 
 
 class ValueFrom(_View, frozen=True, rename="camel"):
@@ -70,17 +62,12 @@ class Container(_View, frozen=True, rename="camel"):
         return (self.resources and self.resources.requests) or {}
 
 
-class SchedulingGroup(_View, frozen=True, rename="camel"):
-    pod_group_name: str | None = None
-
-
 class PodSpec(_View, frozen=True, rename="camel"):
     scheduler_name: str = ""
     node_name: str = ""
     runtime_class_name: str | None = None
     init_containers: tuple[Container, ...] | None = None
     containers: tuple[Container, ...] | None = None
-    scheduling_group: SchedulingGroup | None = None
 
 
 class PodCondition(_View, frozen=True, rename="camel"):
@@ -146,7 +133,6 @@ class NodeSpec(_View, frozen=True, rename="camel"):
 
 
 class NodeStatus(_View, frozen=True, rename="camel"):
-    capacity: dict[str, Quantity] | None = None
     allocatable: dict[str, Quantity] | None = None
 
 

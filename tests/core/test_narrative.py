@@ -1,7 +1,5 @@
 """Texts of events, word for word (spec/scheduler 4.8, 12)."""
 
-import pytest
-
 from hami.core import narrative
 from hami.core.reasons import NODE_UNREGISTERED, Reason, Rejection, rejection
 
@@ -46,12 +44,5 @@ def test_success_lists_scores_with_two_decimals() -> None:
 
 
 def test_other_texts() -> None:
-    assert narrative.filtering_error("bad weights", "p") == "calcScore failed bad weights for pod p"
     assert narrative.binding_succeed("n1", "default", "p") == "Successfully binding node [n1] to default/p"
     assert narrative.binding_failed_node("n1") == "failed to get node n1"
-    assert narrative.binding_failed_locked("n1", 300) == ("node n1 has been locked within 5m0s: node lock contention")
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (28, "28s"), (300, "5m0s"), (3725.9, "1h2m5s")])
-def test_durations(seconds: float, text: str) -> None:
-    assert narrative.duration(seconds) == text
