@@ -5,7 +5,7 @@ Upstream writes them in filter; programs that read upstream's pods before they a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from hami.core import keys
@@ -41,7 +41,7 @@ class Filters(Protocol):
 
     async def filter_sliced(self, pod: Pod, names: NodeNames) -> FilterAnswer: ...
 
-    def simulate(self, pod: Pod, nodes: list[Node], *, all_feasible: bool = False) -> FilterAnswer: ...
+    async def simulate(self, pod: Pod, nodes: Iterable[Node], *, all_feasible: bool = False) -> FilterAnswer: ...
 
 
 class AnnouncingFilters:
@@ -52,8 +52,8 @@ class AnnouncingFilters:
         self._world = world
         self._writer = writer
 
-    def simulate(self, pod: Pod, nodes: list[Node], *, all_feasible: bool = False) -> FilterAnswer:
-        return self._filters.simulate(pod, nodes, all_feasible=all_feasible)
+    async def simulate(self, pod: Pod, nodes: Iterable[Node], *, all_feasible: bool = False) -> FilterAnswer:
+        return await self._filters.simulate(pod, nodes, all_feasible=all_feasible)
 
     async def filter_sliced(self, pod: Pod, names: NodeNames) -> FilterAnswer:
         answer = await self._filters.filter_sliced(pod, names)

@@ -7,7 +7,7 @@ nothing does, so that two decisions never see the same free card.
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Final
 
 from hami.core import narrative
@@ -67,11 +67,14 @@ class Engine:
                 return _answer(done)
             await slicer.give_way()
 
-    def simulate(self, pod: Pod, nodes: list[Node], *, all_feasible: bool = False) -> FilterAnswer:
+    async def simulate(self, pod: Pod, nodes: Iterable[Node], *, all_feasible: bool = False) -> FilterAnswer:
         """Answers for full Node objects as if nothing ran on them; changes nothing (spec/scheduler 4.9)."""
         room = self._world.quotas.room(pod.metadata.namespace, self._world.ledger.get(pod.metadata.uid))
         shape = self._shapes.of(pod)
-        return simulation.simulate(self._world.registry, shape, nodes, all_feasible=all_feasible, room=room)
+        slicer = Slicer(self._world.clock)
+        return await simulation.simulate(
+            self._world.registry, shape, nodes, slicer, all_feasible=all_feasible, room=room
+        )
 
     def _steps(self, pod: Pod, names: NodeNames) -> Steps:
         shape = self._shapes.of(pod)

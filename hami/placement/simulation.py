@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from hami.core.device_type import Refusal, Registry
 from hami.core.fit import Fit, evaluate
@@ -13,32 +13,36 @@ from hami.core.reasons import NODE_UNREGISTERED
 from hami.core.score import node_score
 from hami.placement.answers import FilterAnswer
 from hami.placement.inventory import Inventory, InventorySettings
+from hami.placement.world import Slicer
 
 _SETTINGS = InventorySettings(reported_limit_s=0.0)
 """Templates of nodes that do not exist yet carry old stamps: signs of life are not looked at."""
 
 
-def simulate(
+async def simulate(
     registry: Registry,
     shape: PodRequest | Refusal,
-    nodes: Sequence[Node],
+    nodes: Iterable[Node],
+    slicer: Slicer,
     *,
     all_feasible: bool,
     room: Room | None = None,
 ) -> FilterAnswer:
     """The best node (every fitting one with `all_feasible`, best first) and a reason for each node that fails.
 
-    `room` is what the namespace's quota has left: a node that is added does not widen it.
+    `room` is what the namespace's quota has left: a node that is added does not widen it. Other tasks have their turn
+    between two of `nodes`.
     """
-    if isinstance(shape, Refusal):
-        texts = {node.name: shape.message for node in nodes}
-        return FilterAnswer(failed=texts, unresolvable=texts)
-    if not shape.asks_for_devices:
+    if isinstance(shape, PodRequest) and not shape.asks_for_devices:
         return FilterAnswer(passthrough=True)
     failed: dict[str, str] = {}
     fitting: list[tuple[float, str]] = []
-    sign = 1.0 if shape.policies.node == "spread" else -1.0
     for node in nodes:
+        await slicer.give_way()
+        if isinstance(shape, Refusal):
+            failed[node.name] = shape.message
+            continue
+        sign = 1.0 if shape.policies.node == "spread" else -1.0
         state, problem = _empty(registry, node)
         found = evaluate(state, shape, registry, room) if not problem else None
         if isinstance(found, Fit):

@@ -7,6 +7,7 @@ kube-scheduler expects of an extender.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -28,7 +29,7 @@ class Filters(Protocol):
 
     async def filter_sliced(self, pod: Pod, names: NodeNames) -> FilterAnswer: ...
 
-    def simulate(self, pod: Pod, nodes: list[Node], *, all_feasible: bool = False) -> FilterAnswer: ...
+    async def simulate(self, pod: Pod, nodes: Iterable[Node], *, all_feasible: bool = False) -> FilterAnswer: ...
 
 
 class Binds(Protocol):
@@ -95,7 +96,8 @@ class Extender:
     ) -> tuple[bytes, FilterAnswer | None]:
         """The answer, and the decision whose events are still to be told."""
         if args.nodes != b"null":
-            return self._simulate(pod, args.nodes, all_feasible=b"all=true" in scope.get("query_string", b"")), None
+            all_feasible = b"all=true" in scope.get("query_string", b"")
+            return await self._simulate(pod, args.nodes, all_feasible=all_feasible), None
         if refusal := await self._gate.wait_open():
             return wire.filter_result(None, error=refusal), None
         names = NodeNames(args.node_names if args.node_names != b"null" else b"[]")
@@ -123,15 +125,14 @@ class Extender:
             self._events.pod_event(pod, warning=warning, reason=reason, message=message)
         self._log(pod, answer)
 
-    def _simulate(self, pod: Pod, raw_nodes: bytes, *, all_feasible: bool) -> bytes:
+    async def _simulate(self, pod: Pod, raw_nodes: bytes, *, all_feasible: bool) -> bytes:
         """Full Node objects in the call: a stateless what-if for autoscalers (spec/scheduler 4.9)."""
+        raws: dict[str, bytes] = {}
         try:
-            listed = wire.decoded(_node_list, raw_nodes).items
-            raws = {wire.decoded(_node, raw).name: bytes(raw) for raw in listed}
-            nodes = [wire.decoded(_node, raw) for raw in raws.values()]
+            nodes = _nodes(wire.decoded(_node_list, raw_nodes).items, raws)
+            answer = await self._filters.simulate(pod, nodes, all_feasible=all_feasible)
         except msgspec.DecodeError as error:
             return wire.filter_result(None, error=f"extender args hold a Node that cannot be decoded: {error}")
-        answer = self._filters.simulate(pod, nodes, all_feasible=all_feasible)
         if answer.passthrough:
             return wire.filter_result(None, nodes=raw_nodes)
         if answer.error:
@@ -191,6 +192,15 @@ class Extender:
             error=error,
         )
         return error
+
+
+def _nodes(listed: list[msgspec.Raw], raws: dict[str, bytes]) -> Iterator[Node]:
+    """Decodes one node after another, and keeps its text in `raws`; of several with one name the first counts."""
+    for raw in listed:
+        node = wire.decoded(_node, raw)
+        if node.name not in raws:
+            raws[node.name] = bytes(raw)
+            yield node
 
 
 def _missing(args: wire.BindArgs) -> str:

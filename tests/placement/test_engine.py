@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
 
 from hami.core.model import Use
-from hami.core.objects import Pod
+from hami.core.objects import Node, Pod
 from hami.placement.engine import Engine
 from hami.placement.in_flight import BindCall
 from hami.placement.names import NodeNames
-from hami.placement.world import World
+from hami.placement.world import SLICE_S, World
 from tests.placement.fakes import (
     FakeClock,
     annotated,
@@ -256,19 +257,39 @@ async def test_sliced_filter_decides_the_same(engine: Engine, world: World) -> N
     assert (await engine.filter_sliced(make_pod("q"), offered)).node == "n1"
 
 
-def test_simulation_is_stateless(engine: Engine, world: World) -> None:
+async def test_simulation_is_stateless(engine: Engine, world: World) -> None:
     add(world, "n1", cards=1)
     pod = make_pod("p", container(memory_mib=16384))
     assert engine.filter(pod, names("n1")).node == "n1"
     nodes = [make_node("n3", 1), make_node("n1", 1), make_node("cpu", register=""), make_node("bad", register="[")]
     other = make_pod("q", container(memory_mib=16384))
-    answer = engine.simulate(other, nodes)
+    answer = await engine.simulate(other, nodes)
     assert (answer.node, answer.feasible) == ("n1", ("n1",))
     assert set(answer.failed) == {"cpu", "bad"}
-    assert engine.simulate(other, nodes, all_feasible=True).feasible == ("n1", "n3")
-    assert engine.simulate(make_pod("r", container(count=0)), nodes).passthrough
-    assert engine.simulate(make_pod("s", container(count=3)), nodes).failed["n1"] == "NodeInsufficientDevice"
+    assert (await engine.simulate(other, nodes, all_feasible=True)).feasible == ("n1", "n3")
+    assert (await engine.simulate(make_pod("r", container(count=0)), nodes)).passthrough
+    assert (await engine.simulate(make_pod("s", container(count=3)), nodes)).failed["n1"] == "NodeInsufficientDevice"
     assert world.ledger.get("uid-q") is None
+
+
+async def test_simulation_gives_way_between_nodes(engine: Engine, clock: FakeClock) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def nodes() -> Iterator[Node]:
+        for number in range(50):
+            clock.advance(2 * SLICE_S)
+            yield make_node(f"n{number}")
+
+    task = asyncio.create_task(other())
+    assert (await engine.simulate(make_pod("p"), nodes())).node == "n0"
+    task.cancel()
+    assert turns >= 50
 
 
 def test_B43_deleted_node_is_not_chosen(engine: Engine, world: World) -> None:

@@ -193,12 +193,12 @@ def test_use_is_the_sum_of_claims_whatever_happens(world: World, engine: Engine)
             assert world.ledger.namespaces.of(space) == expected
 
 
-def test_autoscalers_are_told_about_the_quota(world: World, engine: Engine) -> None:
+async def test_autoscalers_are_told_about_the_quota(world: World, engine: Engine) -> None:
     """More nodes do not help a namespace that has used up its quota (spec/scheduler 4.9)."""
     pod = make_pod("p", container(memory_mib=1000))
-    assert engine.simulate(pod, [make_node("new")]).node == "new"
+    assert (await engine.simulate(pod, [make_node("new")])).node == "new"
     world.quotas.apply(quota(mem="500"))
-    assert engine.simulate(pod, [make_node("new")]).failed == {"new": "2/2 ResourceQuotaNotFit"}
+    assert (await engine.simulate(pod, [make_node("new")])).failed == {"new": "2/2 ResourceQuotaNotFit"}
 
 
 def test_status_updates_are_no_change(world: World) -> None:
