@@ -113,7 +113,7 @@ def labels(text: str) -> tuple[tuple[str, str], ...]:
 
 
 VERBOSITY: Final = Flag(
-    "v", "log verbosity: 0 lifecycle, 3 decisions, 4 reasons, 5 cards, 6 bodies", 3, whole(0, 10), metavar="N"
+    "v", "log verbosity as klog's: below 3 without filter decisions, above 3 nothing more", 3, whole(0, 10), metavar="N"
 )
 
 

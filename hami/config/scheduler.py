@@ -114,7 +114,7 @@ FLAGS: Final = (
     Flag("identity", "host name that the lease's holder must have; empty: this host's name", ""),
     Flag("pod-name", "own pod, which gets the role label; empty: none", "", env="POD_NAME", metavar="NAME"),
     Flag("pod-namespace", "namespace of the own pod", "", env="POD_NAMESPACE", metavar="NAMESPACE"),
-    Flag("debug", "more detail in logs (same as -v=5)", False, flags.boolean, switch=True),
+    Flag("debug", "upstream's switch: the same as -v=5", False, flags.boolean, switch=True),
     flags.VERBOSITY,
 )
 

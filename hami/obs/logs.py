@@ -1,6 +1,6 @@
-"""Logging set-up: constant messages with key/value pairs; klog verbosities decide what is shown.
+"""Logging set-up: constant messages with key/value pairs, by klog verbosity (spec/ecosystem 2.4).
 
-0 warnings and lifecycle, 3 decisions, 4 per-node reasons, 5 per-card, 6 wire bodies (spec/ecosystem 2.4).
+From 3 on each filter decision is logged; what lies above shows no more than that. Why a pod waits: `hami explain`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ def wants(level: int) -> bool:
     return _verbosity >= level
 
 
-def configure(verbosity: int, *, colour: bool | None = None) -> None:
+def configure(verbosity: int) -> None:
     """Sets the process's logs up: readable on a terminal, one JSON object a line otherwise."""
     global _verbosity
     _verbosity = verbosity
-    level = logging.INFO if verbosity < 5 else logging.DEBUG
-    terminal = sys.stderr.isatty() if colour is None else colour
-    renderer: structlog.typing.Processor
-    renderer = structlog.dev.ConsoleRenderer(colors=True) if terminal else structlog.processors.JSONRenderer()
+    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
+    if sys.stderr.isatty():
+        renderer = structlog.dev.ConsoleRenderer(colors=True)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -37,7 +36,7 @@ def configure(verbosity: int, *, colour: bool | None = None) -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
