@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from hami import __version__
 from hami.core.model import NO_USE, Device, Use
+from hami.core.reasons import NODE_UNREGISTERED
 from hami.obs import metrics
 from hami.placement.claims import Claim
 from hami.placement.world import NodeView, World
@@ -146,7 +147,7 @@ def _quotas(world: World) -> Iterator[Metric]:
 
 def _troubles(world: World, views: list[NodeView]) -> Iterator[Metric]:
     out = GaugeMetricFamily("hami_scheduler_nodes_out", "Registered nodes that take no new shares")
-    out.add_metric((), sum(1 for view in views if view.problem and view.problem != "node unregistered"))
+    out.add_metric((), sum(1 for view in views if view.problem and view.problem != NODE_UNREGISTERED))
     undecodable = GaugeMetricFamily(
         "hami_scheduler_undecodable", "Annotations that cannot be read, by kind", labels=("kind",)
     )
