@@ -19,6 +19,7 @@ from hami.apps.scheduler import Scheduler
 from hami.config import scheduler as scheduler_config
 from hami.core import keys
 from hami.core.device_type import Registry
+from hami.core.errors import TransportError
 from hami.kube.client import ApiClient as KubeClient
 from hami.kube.events import EventRecorder
 from hami.kube.writer import KubeWriter
@@ -216,7 +217,8 @@ class Rig:
             if not lock.endswith(f",{meta['namespace']},{meta['name']}"):
                 return
             version = holder["metadata"]["resourceVersion"]
-            with contextlib.suppress(StatusError):
+            # As the plugin: a write that failed or whose answer was lost is looked at again.
+            with contextlib.suppress(StatusError, TransportError):
                 await self.annotate(
                     f"/api/v1/nodes/{found['spec']['nodeName']}", {keys.NODE_LOCK: None}, resourceVersion=version
                 )
