@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import shlex
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,8 +16,19 @@ from typing import Any, Final
 from hami.core.errors import HamiError
 
 START_LIMIT_S: Final = 60.0
-_PR_SET_PDEATHSIG: Final = 1
 STOP_LIMIT_S: Final = 5.0
+
+
+_ENTRY: Final = """
+import ctypes, signal, sys
+if sys.platform == "linux":
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+from hami.apps.cli import main
+main()
+"""
+"""How a process of the demo starts: asked to end when the demo dies, also by kill -9. The process asks for itself,
+because what runs between fork and exec upsets gRPC's threads."""
 
 
 class ProcessError(HamiError):
@@ -31,7 +40,7 @@ class HamiProcess:
 
     def __init__(self, name: str, arguments: Sequence[str], log_file: Path) -> None:
         self.name = name
-        self.command = [sys.executable, "-m", "hami.apps", *arguments]
+        self.command = [sys.executable, "-c", _ENTRY, *arguments]
         self.shown_command = shlex.join([_typed(), *arguments])
         self._log_file = log_file
         self._process: asyncio.subprocess.Process | None = None
@@ -56,7 +65,6 @@ class HamiProcess:
             *self.command,
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         self._reader = asyncio.ensure_future(self._follow(self._process))
 
@@ -120,11 +128,6 @@ def _typed() -> str:
     beside = Path(sys.executable).with_name("hami")
     found = shutil.which("hami")
     return "hami" if (found is not None and Path(found) == beside) or not beside.exists() else str(beside)
-
-
-def _end_with_parent() -> None:
-    """Asks Linux to end this process when the demo dies, also by kill -9."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _parsed(raw: bytes) -> dict[str, Any]:
