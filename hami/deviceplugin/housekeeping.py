@@ -40,8 +40,7 @@ class Housekeeping:
         vgpu_dir = self._settings.vgpu_dir
         # First the folders, then the pods: a folder made in between belongs to a pod that the list has.
         before = await asyncio.to_thread(orphaned_dirs, vgpu_dir, frozenset())
-        pods = await self._writer.list_pods_on_node(self._settings.node_name)
-        alive = frozenset(pod.metadata.uid for pod in pods)
+        alive = await self._writer.pod_uids_on_node(self._settings.node_name)
         orphaned = before & await asyncio.to_thread(orphaned_dirs, vgpu_dir, alive)
         gone = orphaned & self._orphaned
         self._orphaned = orphaned - gone

@@ -24,7 +24,7 @@ class ApiObject(Protocol):
     def metadata(self) -> ObjectMeta: ...
 
 
-T = TypeVar("T", bound=ApiObject)
+T = TypeVar("T")
 V = TypeVar("V")
 
 

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from typing import Final, TypeVar
 
-from hami.core.errors import ConflictError, InvalidError
+import msgspec
+
+from hami.core.errors import ConflictError, InvalidError, TransportError
 from hami.core.objects import Node, Pod, node_decoder, pod_decoder
 from hami.kube import patches, paths
 from hami.kube.client import MERGE_PATCH, ApiClient
 from hami.kube.listing import decode_answer, pages
 from hami.kube.ratelimit import Lane
+
+T = TypeVar("T")
+
+
+class _Uid(msgspec.Struct, frozen=True):
+    uid: str
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """Who an object is, whatever else it says."""
+
+    metadata: _Uid
+
+
+_identity_decoder: Final = msgspec.json.Decoder(_Identity)
 
 
 class KubeWriter:
@@ -31,10 +49,22 @@ class KubeWriter:
         return decode_answer(await self._client.request("GET", path, lane=self._lane), pod_decoder, path)
 
     async def list_pods_on_node(self, node: str) -> list[Pod]:
-        """Consistent read of the pods with spec.nodeName = `node`."""
-        found: list[Pod] = []
+        """Consistent read of the pods with spec.nodeName = `node`.
+
+        All of them: one that cannot be decoded is a TransportError, because what it holds is not known.
+        """
+        return await self._listed_on(node, pod_decoder)
+
+    async def pod_uids_on_node(self, node: str) -> frozenset[str]:
+        """Consistent read of who is on `node`, pods included that are otherwise not understood."""
+        return frozenset(each.metadata.uid for each in await self._listed_on(node, _identity_decoder))
+
+    async def _listed_on(self, node: str, decoder: msgspec.json.Decoder[T]) -> list[T]:
+        found: list[T] = []
         query = {"fieldSelector": f"spec.nodeName={node}"}
-        async for page in pages(self._client, paths.PODS, pod_decoder, query, lane=self._lane):
+        async for page in pages(self._client, paths.PODS, decoder, query, lane=self._lane):
+            if page.problems:
+                raise TransportError(f"a pod on node {node} cannot be read: {page.problems[0]}")
             found.extend(page.objects)
         return found
 

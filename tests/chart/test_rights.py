@@ -36,6 +36,7 @@ WRITER: Final = {
     "get_node": ("nodes", "get"),
     "get_pod": ("pods", "get"),
     "list_pods_on_node": ("pods", "list"),
+    "pod_uids_on_node": ("pods", "list"),
     "pod_pages": ("pods", "list"),
     "patch_node_annotations": ("nodes", "patch"),
     "patch_pod_annotations": ("pods", "patch"),

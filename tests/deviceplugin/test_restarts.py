@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import tempfile
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hami.core.errors import ConfigError
+from hami.core.errors import ConfigError, TransportError
 from hami.core.keys import PHASE_ALLOCATING, PHASE_SUCCESS
 from hami.deviceplugin.board import Board
 from hami.deviceplugin.registration import identity
@@ -262,3 +263,19 @@ async def test_folders_of_pods_that_are_gone_are_collected_at_the_second_look(no
     await node.until(lambda: [each.name for each in folders.iterdir()] == [f"{pod.metadata.uid}_main"], "collection")
     await node.client.request("DELETE", paths.pod("default", "p1"), params={"gracePeriodSeconds": "0"})
     await node.until(lambda: not list(folders.iterdir()), "the second collection")
+
+
+async def test_the_folder_of_a_pod_that_cannot_be_decoded_is_kept(node: Bench) -> None:
+    await node.start_plugin(cleanup_interval_s=0.05)
+    body = b'{"metadata":{"name":"odd"},"spec":{"nodeName":"n1","containers":[{"name":"main","image":"i"}]}}'
+    made = json.loads(await node.client.request("POST", paths.pods_in("default"), body))
+    odd = b'{"status":{"phase":["what"]}}'
+    path = f"{paths.pod('default', 'odd')}/status"
+    await node.client.request("PATCH", path, odd, "application/merge-patch+json")
+    with pytest.raises(TransportError, match="cannot be read"):
+        await node.writer.list_pods_on_node(NODE)
+    folders = node.folder / "hook/vgpu/containers"
+    kept = f"{made['metadata']['uid']}_main"
+    for name in (kept, "gone-uid_main"):
+        (folders / name).mkdir(parents=True)
+    await node.until(lambda: [each.name for each in folders.iterdir()] == [kept], "collection of the other")

@@ -104,6 +104,20 @@ async def test_pods_of_one_node_are_listed_over_pages(client: ApiClient) -> None
     assert {pod.metadata.name for pod in listed} == {f"p{index}" for index in range(203)}
 
 
+async def test_a_pod_that_cannot_be_decoded_fails_the_list_and_is_still_somebody() -> None:
+    """What it holds is not known, so that nobody may take the rest for all; that it is there is known."""
+    good = '{"metadata": {"name": "p1", "uid": "u1"}}'
+    odd = '{"metadata": {"name": "p2", "uid": "u2", "annotations": {"a": 1}}, "spec": {"containers": 7}}'
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(text=f'{{"items": [{good}, {odd}]}}')
+
+    async with serving(handler) as address, ApiClient(Access(address)) as client:
+        with pytest.raises(TransportError, match="a pod on node n1 cannot be read"):
+            await KubeWriter(client).list_pods_on_node("n1")
+        assert await KubeWriter(client).pod_uids_on_node("n1") == {"u1", "u2"}
+
+
 async def test_missing_objects_are_not_found(client: ApiClient) -> None:
     writer = KubeWriter(client)
     with pytest.raises(NotFoundError):
