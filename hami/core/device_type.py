@@ -60,6 +60,7 @@ class QuotaNames(msgspec.Struct, frozen=True):
     cores: str = ""
     memory_factor: int = 1
     """MiB per unit of the memory resource."""
+    count: str = ""
 
 
 ShareCheck = Callable[[Sequence[DeviceShare]], bool]

@@ -1,31 +1,35 @@
-"""Quota of a namespace: limits on device memory and cores in ordinary ResourceQuota objects.
+"""Quota of a namespace: limits on device memory, cores and counts in ordinary ResourceQuota objects.
 
-Sources: spec/contract 3.1 (keys), spec/scheduler 3.4; reports B17, B19, B20. Two differences from upstream on purpose:
-of several objects the smallest limit holds, as in Kubernetes, and admission counts only what it can know, so that it
-never refuses what `/filter` would accept. Scopes are not looked at: every pod of the namespace counts.
+Sources: spec/contract 3.1 (keys), spec/scheduler 3.4; reports B17, B19, B20. Differences from upstream on purpose:
+of several objects the smallest limit holds, as in Kubernetes; counts are limited, too, because Kubernetes' own
+controller ignores `limits.` of extended resources; and admission counts only what it can know, so that it never
+refuses what `/filter` would accept. Scopes are not looked at: every pod of the namespace counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from hami.core.allocation import larger
-from hami.core.device_type import Registry
+from hami.core.device_type import DeviceType, Registry
 from hami.core.model import NO_USE, ContainerKind, DeviceRequest, PodRequest, Use
 from hami.core.objects import ResourceQuota
 from hami.core.units import floor_whole
 
 LIMITS_PREFIX: Final = "limits."
+REQUESTS_PREFIX: Final = "requests."
 _FULL_CORES: Final = 100
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """The smallest limit of one resource: `value` in `unit` (MiB or %), and the ResourceQuota that sets it.
+    """A limit of one resource: `value` in `unit` (MiB, % or cards), and the ResourceQuota that sets it.
 
-    `factor`: how many of `unit` one of the object's own units is.
+    `factor`: how many of `unit` one of the object's own units is. `prefix`: what stands before the resource's name in
+    the object's key.
     """
 
     quota: str
@@ -33,6 +37,12 @@ class Limit(msgspec.Struct, frozen=True):
     value: int
     unit: str
     factor: int = 1
+    prefix: str = LIMITS_PREFIX
+
+    @property
+    def key(self) -> str:
+        """The key in the object's `spec.hard`."""
+        return self.prefix + self.resource
 
 
 class VendorLimits(msgspec.Struct, frozen=True):
@@ -41,6 +51,12 @@ class VendorLimits(msgspec.Struct, frozen=True):
     word: str
     memory: Limit | None = None
     cores: Limit | None = None
+    count: Limit | None = None
+
+    def against(self, use: Use) -> tuple[tuple[Limit, int], ...]:
+        """The limits that are set, each with what `use` means in its unit."""
+        pairs = ((self.memory, use.memory_mib), (self.cores, use.core_percent), (self.count, use.slots))
+        return tuple((limit, amount) for limit, amount in pairs if limit is not None)
 
 
 NamespaceLimits = tuple[VendorLimits, ...]
@@ -51,6 +67,7 @@ class _VendorRoom(msgspec.Struct, frozen=True):
     word: str
     memory_mib: int | None
     core_percent: int | None
+    slots: int | None = None
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -63,7 +80,8 @@ class Room(msgspec.Struct, frozen=True):
         for vendor in self.vendors:
             if vendor.word == word:
                 memory = vendor.memory_mib is None or use.memory_mib <= vendor.memory_mib
-                return memory and (vendor.core_percent is None or use.core_percent <= vendor.core_percent)
+                cores = vendor.core_percent is None or use.core_percent <= vendor.core_percent
+                return memory and cores and (vendor.slots is None or use.slots <= vendor.slots)
         return True
 
     def text(self, word: str) -> str:
@@ -71,7 +89,8 @@ class Room(msgspec.Struct, frozen=True):
         vendor = next((vendor for vendor in self.vendors if vendor.word == word), _VendorRoom(word, None, None))
         memory = "any memory" if vendor.memory_mib is None else f"{vendor.memory_mib} MiB"
         cores = "any cores" if vendor.core_percent is None else f"{vendor.core_percent} % cores"
-        return f"{memory}, {cores} for the pod"
+        count = "" if vendor.slots is None else f", {vendor.slots} cards"
+        return f"{memory}, {cores}{count} for the pod"
 
 
 class Excess(msgspec.Struct, frozen=True):
@@ -92,16 +111,27 @@ class Excess(msgspec.Struct, frozen=True):
         )
 
 
+def each_limit(quota: ResourceQuota, registry: Registry) -> Iterator[Limit]:
+    """Every limit that one object sets, key by key."""
+    for vendor in registry:
+        yield from _memory_limits(quota, vendor)
+        yield from _cores_limits(quota, vendor)
+        yield from _count_limits(quota, vendor)
+
+
 def effective_limits(quotas: Iterable[ResourceQuota], registry: Registry) -> NamespaceLimits:
     """The limits that hold in a namespace with these objects; of equal ones the first by name is named."""
     ordered = sorted(quotas, key=lambda quota: quota.metadata.name)
     found = []
     for vendor in registry:
-        names = vendor.quota_names
-        memory = _smallest(ordered, names.memory, "MiB", max(names.memory_factor, 1))
-        cores = _smallest(ordered, names.cores, "%", 1)
-        if memory is not None or cores is not None:
-            found.append(VendorLimits(vendor.word, memory, cores))
+        limits = VendorLimits(
+            vendor.word,
+            _smallest(chain.from_iterable(_memory_limits(quota, vendor) for quota in ordered)),
+            _smallest(chain.from_iterable(_cores_limits(quota, vendor) for quota in ordered)),
+            _smallest(chain.from_iterable(_count_limits(quota, vendor) for quota in ordered)),
+        )
+        if limits.against(NO_USE):
+            found.append(limits)
     return tuple(found)
 
 
@@ -112,7 +142,8 @@ def room_of(limits: NamespaceLimits, used: Mapping[str, Use]) -> Room:
         use = used.get(vendor.word, NO_USE)
         memory = vendor.memory.value - use.memory_mib if vendor.memory is not None else None
         cores = vendor.cores.value - use.core_percent if vendor.cores is not None else None
-        rooms.append(_VendorRoom(vendor.word, memory, cores))
+        slots = vendor.count.value - use.slots if vendor.count is not None else None
+        rooms.append(_VendorRoom(vendor.word, memory, cores, slots))
     return Room(tuple(rooms))
 
 
@@ -124,10 +155,9 @@ def excesses(
         use, more = used.get(vendor.word, NO_USE), requested.get(vendor.word)
         if more is None:
             continue
-        if vendor.memory is not None and use.memory_mib + more.memory_mib > vendor.memory.value:
-            yield Excess(namespace, vendor.memory, use.memory_mib, more.memory_mib)
-        if vendor.cores is not None and use.core_percent + more.core_percent > vendor.cores.value:
-            yield Excess(namespace, vendor.cores, use.core_percent, more.core_percent)
+        for (limit, held), (_, wanted) in zip(vendor.against(use), vendor.against(more), strict=True):
+            if held + wanted > limit.value:
+                yield Excess(namespace, limit, held, wanted)
 
 
 def known_use(request: PodRequest, *, slices_possible: bool) -> dict[str, Use]:
@@ -155,13 +185,30 @@ def _asked(asked: DeviceRequest, *, slices_possible: bool) -> Use:
     return Use(asked.count, asked.count * asked.memory_mib, cores)
 
 
-def _smallest(quotas: Iterable[ResourceQuota], resource: str, unit: str, factor: int) -> Limit | None:
-    key = LIMITS_PREFIX + resource
-    limits = [
-        Limit(quota.metadata.name, resource, _value(quota.hard[key]) * factor, unit, factor)
-        for quota in quotas
-        if resource and key in quota.hard
-    ]
+def _memory_limits(quota: ResourceQuota, vendor: DeviceType) -> Iterator[Limit]:
+    names = vendor.quota_names
+    return _limits(quota, names.memory, "MiB", factor=max(names.memory_factor, 1))
+
+
+def _cores_limits(quota: ResourceQuota, vendor: DeviceType) -> Iterator[Limit]:
+    return _limits(quota, vendor.quota_names.cores, "%")
+
+
+def _count_limits(quota: ResourceQuota, vendor: DeviceType) -> Iterator[Limit]:
+    return _limits(quota, vendor.quota_names.count, "cards", (LIMITS_PREFIX, REQUESTS_PREFIX))
+
+
+def _limits(
+    quota: ResourceQuota, resource: str, unit: str, prefixes: tuple[str, ...] = (LIMITS_PREFIX,), factor: int = 1
+) -> Iterator[Limit]:
+    for prefix in prefixes:
+        key = prefix + resource
+        if resource and key in quota.hard:
+            value = _value(quota.hard[key]) * factor
+            yield Limit(quota.metadata.name, resource, value, unit, factor, prefix)
+
+
+def _smallest(limits: Iterable[Limit]) -> Limit | None:
     return min(limits, key=lambda limit: limit.value, default=None)
 
 

@@ -63,6 +63,11 @@ class Quotas:
             self._renew(namespace)
         return before != self._limits
 
+    def renew(self) -> None:
+        """The vendors' resource names or factors have changed."""
+        for namespace in list(self._objects):
+            self._renew(namespace)
+
     def _renew(self, namespace: str) -> bool:
         before = self._limits.get(namespace, ())
         limits = quota.effective_limits(self._objects[namespace].values(), self._registry)
@@ -112,19 +117,16 @@ class Quotas:
         found = []
         for excess in quota.excesses(namespace, self._limits.get(namespace, ()), self._used.of(namespace), taken):
             needed = excess.used + excess.requested
-            for name, limit in self._limits_on(namespace, excess.limit.resource):
+            for limit in self._limits_on(namespace, excess.limit.resource):
                 if limit.value < needed:
-                    key, new = quota.LIMITS_PREFIX + limit.resource, -(-needed // limit.factor)
-                    found.append(Raise(name, key, limit.value // limit.factor, new))
+                    new = -(-needed // limit.factor)
+                    found.append(Raise(limit.quota, limit.key, limit.value // limit.factor, new))
         return tuple(found)
 
-    def _limits_on(self, namespace: str, resource: str) -> Iterator[tuple[str, Limit]]:
-        """What each object of the namespace allows of the resource."""
-        for name, found in sorted(self._objects.get(namespace, {}).items()):
-            for vendor in quota.effective_limits([found], self._registry):
-                for limit in (vendor.memory, vendor.cores):
-                    if limit is not None and limit.resource == resource:
-                        yield name, limit
+    def _limits_on(self, namespace: str, resource: str) -> Iterator[Limit]:
+        """What each key of each object of the namespace allows of the resource."""
+        for _, found in sorted(self._objects.get(namespace, {}).items()):
+            yield from (limit for limit in quota.each_limit(found, self._registry) if limit.resource == resource)
 
     def excess(
         self, namespace: str, request: PodRequest, state: NodeState, without: Claim | None = None

@@ -126,7 +126,7 @@ def _pods(claims: Iterable[Claim]) -> Iterator[Metric]:
 
 
 def _quotas(world: World) -> Iterator[Metric]:
-    """Limits in force and what counts against them, in MiB and percent; only where a limit is set."""
+    """Limits in force and what counts against them, in MiB, percent and cards; only where a limit is set."""
     labels = ("zone", "namespace", "quota_name")
     limits = GaugeMetricFamily("hami_resource_quota_limit", "Limit of a namespace in MiB or percent", labels=labels)
     used = GaugeMetricFamily(
@@ -138,10 +138,9 @@ def _quotas(world: World) -> Iterator[Metric]:
         uses = world.ledger.namespaces.of(namespace)
         for vendor in of_namespace:
             use = uses.get(vendor.word, NO_USE)
-            for limit, value in ((vendor.memory, use.memory_mib), (vendor.cores, use.core_percent)):
-                if limit is not None:
-                    limits.add_metric((ZONE, namespace, limit.resource), limit.value)
-                    used.add_metric((ZONE, namespace, limit.resource, str(limit.value)), value)
+            for limit, value in vendor.against(use):
+                limits.add_metric((ZONE, namespace, limit.resource), limit.value)
+                used.add_metric((ZONE, namespace, limit.resource, str(limit.value)), value)
     yield from (limits, used)
 
 

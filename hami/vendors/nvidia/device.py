@@ -48,9 +48,11 @@ class Nvidia:
 
     @property
     def quota_names(self) -> QuotaNames:
-        """Memory and cores; counts are left to Kubernetes' own quota controller (spec/scheduler 3.4)."""
+        """Memory, cores and the count of cards (spec/scheduler 3.4, report B20)."""
         config = self.config
-        return QuotaNames(config.resource_memory_name, config.resource_core_name, config.memory_factor)
+        return QuotaNames(
+            config.resource_memory_name, config.resource_core_name, config.memory_factor, config.resource_count_name
+        )
 
     def decode_register(self, text: str, subject: str) -> tuple[Device, ...]:
         """Cards of a register annotation of any release. Raises DecodeError."""
