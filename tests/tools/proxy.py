@@ -18,17 +18,21 @@ POST /cut-watches, POST /reset.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import http
 import re
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 from yarl import URL
+
+from tests.tools.watch_faults import WatchFaults, late_lines
 
 When = Literal["before", "after"]
 READS = ("GET", "HEAD", "OPTIONS")
@@ -54,7 +58,9 @@ class Fault:
     `number` chooses the nth write since the last reset, `method` and `path` (regular expressions) choose by kind;
     all that are given must match. `when` places the fault before or after the API server sees the request. With a
     `callback` (run on a worker thread, it may block) or `lose`, the answer is lost and the connection broken; with
-    `status` the proxy answers by itself. `times` is how often the fault strikes before it is spent.
+    `status` the proxy answers by itself. With `hold` the request waits until that event is set, after `callback` ran,
+    and goes on as if nothing had happened. `times` is how often the fault strikes before it is spent; it strikes each
+    `every`-th request that it could.
     """
 
     when: When = "before"
@@ -66,6 +72,11 @@ class Fault:
     status: int | None = None
     delay_s: float = 0.0
     times: int = 1
+    hold: threading.Event | None = None
+    every: int = 1
+    met: int = 0
+    """How many requests it could have struck."""
+    struck: int = 0
 
     def strikes(self, when: When, method: str, path: str, number: int | None) -> bool:
         """True when the fault applies to this request at this moment."""
@@ -80,7 +91,7 @@ class Fault:
     @property
     def breaks_connection(self) -> bool:
         """True when the component gets no answer."""
-        return self.lose or self.callback is not None
+        return self.lose or (self.callback is not None and self.hold is None)
 
 
 class FaultProxy:
@@ -99,7 +110,10 @@ class FaultProxy:
         self._lock = threading.Lock()
         self._writes: list[Write] = []
         self._faults: list[Fault] = []
+        self._requests: Counter[str] = Counter()
         self._watches: set[asyncio.Task[Any]] = set()
+        self._away = False
+        self._watch_faults = WatchFaults()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._session: ClientSession | None = None
@@ -125,6 +139,12 @@ class FaultProxy:
         with self._lock:
             return list(self._writes)
 
+    @property
+    def requests(self) -> Counter[str]:
+        """Requests since the last reset as `METHOD kind`, reads included, watches not."""
+        with self._lock:
+            return Counter(self._requests)
+
     def add(self, fault: Fault) -> Fault:
         """Arm a fault; `fault.times` tells later whether it struck."""
         with self._lock:
@@ -135,7 +155,19 @@ class FaultProxy:
         """Count from one again and disarm every fault."""
         with self._lock:
             self._writes.clear()
+            self._requests.clear()
             self._faults.clear()
+        self._away = False
+        self._watch_faults = WatchFaults()
+
+    def harm_watches(self, faults: WatchFaults) -> None:
+        """From now until `reset`, for watches that begin later."""
+        self._watch_faults = faults
+
+    def go_away(self) -> None:
+        """The API server vanishes: open watches break, new requests meet a broken connection until `reset`."""
+        self._away = True
+        self.cut_watches()
 
     def cut_watches(self) -> int:
         """Break every open watch; returns how many there were."""
@@ -184,7 +216,10 @@ class FaultProxy:
             await asyncio.sleep(0)  # aborted transports close their sockets in the loop's next rounds
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        number = None if request.method in READS else self._record(request)
+        if self._away:
+            self._break(request)
+            return web.Response(status=http.HTTPStatus.BAD_GATEWAY)
+        number = self._record(request)
         body = await request.read()
         fault = self._take("before", request, number)
         if fault is not None:
@@ -213,8 +248,10 @@ class FaultProxy:
                 kept = {name: value for name, value in upstream.headers.items() if name.lower() not in HOP_BY_HOP}
                 response = web.StreamResponse(status=upstream.status, headers=kept)
                 await response.prepare(request)
-                async for chunk in upstream.content.iter_any():
-                    await response.write(chunk)
+                watch_faults = self._watch_faults if is_watch else WatchFaults()
+                async with contextlib.aclosing(late_lines(upstream.content.iter_any(), watch_faults)) as chunks:
+                    async for chunk in chunks:
+                        await response.write(chunk)
                 await response.write_eof()
                 return response
         except asyncio.CancelledError:
@@ -230,6 +267,8 @@ class FaultProxy:
             await asyncio.sleep(fault.delay_s)
         if fault.callback is not None:
             await asyncio.get_running_loop().run_in_executor(None, fault.callback)
+        if fault.hold is not None:
+            await asyncio.get_running_loop().run_in_executor(None, fault.hold.wait)
         if fault.breaks_connection:
             self._break(request)
             return web.Response(status=http.HTTPStatus.BAD_GATEWAY)  # nobody reads it: the connection is gone
@@ -240,8 +279,13 @@ class FaultProxy:
             return web.json_response(status, status=fault.status, headers=headers)
         return None
 
-    def _record(self, request: web.Request) -> int:
+    def _record(self, request: web.Request) -> int | None:
+        """Count the request; the number of a write."""
         with self._lock:
+            if "watch" not in request.query:
+                self._requests[f"{request.method} {_kind(request.path)}"] += 1
+            if request.method in READS:
+                return None
             number = len(self._writes) + 1
             self._writes.append(Write(number, request.method, request.path))
             return number
@@ -255,7 +299,11 @@ class FaultProxy:
         with self._lock:
             for fault in self._faults:
                 if fault.strikes(when, request.method, request.path_qs, number):
+                    fault.met += 1
+                    if fault.met % fault.every:
+                        continue
                     fault.times -= 1
+                    fault.struck += 1
                     return fault
         return None
 
@@ -280,6 +328,12 @@ class FaultProxy:
     async def _admin_reset(self, request: web.Request) -> web.Response:
         self.reset()
         return web.json_response({})
+
+
+def _kind(path: str) -> str:
+    """What a path is about, without names: `nodes/NAME` is `node`, `pods/NAME/binding` is `binding`."""
+    tail = re.sub(r"^/(api|apis/[^/]+)/[^/]+/(namespaces/[^/]+/)?", "", path).split("/")
+    return tail[-1] if len(tail) > 2 else tail[0] if len(tail) == 1 else tail[0].removesuffix("s")
 
 
 def _reason(status: int) -> str:

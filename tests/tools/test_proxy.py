@@ -14,6 +14,7 @@ from aiohttp import web
 
 from tests.cluster.pki import Authority
 from tests.tools.proxy import Fault, FaultProxy
+from tests.tools.watch_faults import WatchFaults, doubled, late_lines, reordered
 
 
 class Upstream:
@@ -132,3 +133,64 @@ async def test_admin_port_arms_and_lists(proxy: FaultProxy, component: aiohttp.C
             assert await response.json() == [{"number": 1, "method": "POST", "path": "/lost", "status": None}]
         await admin.post("/reset")
     assert proxy.writes == []
+
+
+async def test_holds_a_request_and_lets_it_go_on_later(
+    proxy: FaultProxy, upstream: Upstream, component: aiohttp.ClientSession
+) -> None:
+    stopped, go = threading.Event(), threading.Event()
+    proxy.add(Fault(method="POST", path="/binding$", callback=stopped.set, hold=go))
+    call = asyncio.ensure_future(component.post("/api/v1/namespaces/default/pods/p/binding"))
+    assert await asyncio.to_thread(stopped.wait, 5)
+    assert upstream.seen == []
+    go.set()
+    async with await call as response:
+        assert response.status == 200
+    assert proxy.requests == {"POST binding": 1}
+
+
+async def test_strikes_every_third_request_only(proxy: FaultProxy, component: aiohttp.ClientSession) -> None:
+    fault = proxy.add(Fault(path="/nodes/", status=429, every=3, times=2))
+    statuses = []
+    for _ in range(7):
+        async with component.patch("/api/v1/nodes/n1") as response:
+            statuses.append(response.status)
+    assert statuses == [200, 200, 429, 200, 200, 429, 200]
+    assert (fault.struck, proxy.requests) == (2, {"PATCH node": 7})
+
+
+async def test_an_api_server_that_is_away_breaks_watches_and_answers_nothing(
+    proxy: FaultProxy, component: aiohttp.ClientSession
+) -> None:
+    async with component.get("/pods?watch=1") as response:
+        assert await response.content.readline() == b"one\n"
+        await asyncio.to_thread(proxy.go_away)
+        with pytest.raises(aiohttp.ClientError):
+            await response.content.readline()
+    with pytest.raises(aiohttp.ClientError):
+        await component.get("/pods")
+    proxy.reset()
+    async with component.get("/pods") as response:
+        assert response.status == 200
+
+
+async def chunked(*chunks: bytes) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        (WatchFaults(), b'1\n2\n{"type":"BOOKMARK"}\n3\n'),
+        (WatchFaults(delay_s=0.01), b'1\n2\n{"type":"BOOKMARK"}\n3\n'),
+        (WatchFaults(shuffle=doubled, gather_s=0.01), b'1\n2\n{"type":"BOOKMARK"}\n3\n1\n2\n3\n'),
+        (WatchFaults(shuffle=reordered, gather_s=0.01), b'3\n2\n1\n{"type":"BOOKMARK"}\n'),
+    ],
+)
+async def test_watches_that_are_late_doubled_or_reordered_keep_lines_whole(
+    faults: WatchFaults, expected: bytes
+) -> None:
+    pieces = [b"1\n", b"2", b'\n{"type":"BOO', b'KMARK"}\n3\n']
+    got = [chunk async for chunk in late_lines(chunked(*pieces), faults)]
+    assert b"".join(got) == expected
