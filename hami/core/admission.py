@@ -6,6 +6,7 @@ must hold for every pod (forged keys), and after them otherwise.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final
@@ -21,6 +22,8 @@ from hami.core.policies import check_policies
 __all__ = ["Admission", "AdmissionSettings", "PatchOp", "admitted", "review"]
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+_ALLOCATION_KEY: Final = re.compile(r"hami\.io/.+-(devices-to-allocate|allocated)")
+"""Lists of other vendors' shares (spec/contract 3.3): their device plugins, too, hand out what such a list says."""
 _FORBIDDEN: Final = 403
 _ALLOWED: Final = 200
 
@@ -77,7 +80,8 @@ def review(
             return _refused(forged)
         warnings.append(forged.message)
     if _of_other_scheduler(pod, settings):
-        return Admission(True, "pod already has different scheduler assigned", warnings=tuple(warnings))
+        words = "pod already has different scheduler assigned"
+        return Admission(True, words, patch=_hiding(pod, registry), warnings=tuple(warnings))
     changes = _changes(pod, registry, settings, warnings)
     if isinstance(changes, Refusal):
         return _refused(changes)
@@ -106,11 +110,20 @@ def _of_other_scheduler(pod: Pod, settings: AdmissionSettings) -> bool:
     return bool(name) and not taken_over and name != settings.scheduler_name
 
 
+def _hiding(pod: Pod, registry: Registry) -> tuple[PatchOp, ...]:
+    """What keeps containers of a pod that is not ours from cards that nobody gave them (report B22)."""
+    ops: list[PatchOp] = []
+    for path, container in container_paths(pod):
+        env = chain.from_iterable(vendor.hiding_env(container, foreign=True) for vendor in registry)
+        ops += set_env(path, container, tuple(env), ())
+    return tuple(ops)
+
+
 def _forged(pod: Pod, registry: Registry) -> Refusal | None:
     """Keys that only the scheduler and the plugin write, on a pod that neither has seen (report B08)."""
-    own = [keys.VGPU_NODE, keys.VGPU_TIME, keys.BIND_PHASE, keys.BIND_TIME, keys.MIG_ALLOCATIONS]
-    own += chain.from_iterable((vendor.to_allocate_key, vendor.allocated_key) for vendor in registry)
-    found = [key for key in own if key in pod.annotations]
+    own = {keys.VGPU_NODE, keys.VGPU_TIME, keys.BIND_PHASE, keys.BIND_TIME, keys.MIG_ALLOCATIONS}
+    own |= set(chain.from_iterable((vendor.to_allocate_key, vendor.allocated_key) for vendor in registry))
+    found = [key for key in sorted(pod.annotations) if key in own or _ALLOCATION_KEY.fullmatch(key)]
     if not found:
         return None
     return Refusal(f"annotation {', '.join(found)} is written by HAMi's scheduler only: remove it from the pod")

@@ -139,6 +139,12 @@ class DeviceType(Protocol):
     def admit(self, container: Container) -> ContainerChange | Refusal:
         """Admission of one container (spec/scheduler 3.2)."""
 
+    def hiding_env(self, container: Container, *, foreign: bool) -> tuple[tuple[str, str], ...]:
+        """Variables that keep a container without devices from seeing cards that its image or its pod names.
+
+        `foreign`: its pod belongs to another scheduler, which may give it cards under names not known here.
+        """
+
     def check_env(self, container: Container, *, allow_disable_control: bool) -> Refusal | None:
         """Refuses variables that would lift the limits of a container that asks for devices."""
 

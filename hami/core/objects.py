@@ -28,7 +28,7 @@ class ObjectMeta(_View, frozen=True, rename="camel"):
 
 
 class ValueFrom(_View, frozen=True, rename="camel"):
-    """A variable's value comes from elsewhere; from where does not matter here."""
+    """Values of variables come from elsewhere; from where does not matter here."""
 
 
 class EnvVar(_View, frozen=True, rename="camel"):
@@ -37,9 +37,16 @@ class EnvVar(_View, frozen=True, rename="camel"):
     value_from: ValueFrom | None = None
 
 
+class ClaimName(_View, frozen=True, rename="camel"):
+    """One of the pod's resource claims, by name; what it allocates does not matter here."""
+
+    name: str = ""
+
+
 class ResourceRequirements(_View, frozen=True, rename="camel"):
     limits: dict[str, Quantity] | None = None
     requests: dict[str, Quantity] | None = None
+    claims: tuple[ClaimName, ...] | None = None
 
 
 class SecurityContext(_View, frozen=True, rename="camel"):
@@ -50,6 +57,7 @@ class Container(_View, frozen=True, rename="camel"):
     name: str = ""
     resources: ResourceRequirements | None = None
     env: tuple[EnvVar, ...] | None = None
+    env_from: tuple[ValueFrom, ...] | None = None
     security_context: SecurityContext | None = None
     restart_policy: str | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from hami.core.codec import parse_bool
@@ -58,20 +58,37 @@ def admit(container: Container, config: NvidiaConfig) -> ContainerChange | Refus
     if isinstance(limits, Refusal):
         return limits
     if limits is None:
-        hide = ((ENV_VISIBLE_DEVICES, _NO_DEVICES),) if config.overwrite_env else ()
-        return ContainerChange(found=False, env=env + hide)
+        return ContainerChange(found=False, env=env + hiding_env(container, config, foreign=False))
     if config.gpu_core_policy not in ("", _DEFAULT_POLICY):
         env += ((ENV_CORE_POLICY, config.gpu_core_policy),)
     sets_visible = any(variable.name == ENV_VISIBLE_DEVICES for variable in container.env or ())
-    removed = f"container {container.name}: {ENV_VISIBLE_DEVICES} is removed, the device plugin sets it"
     return ContainerChange(
         found=True,
         limits=limits,
         env=env,
         runtime_class_name=config.runtime_class_name,
         drop_env=(ENV_VISIBLE_DEVICES,) if sets_visible else (),
-        warnings=(removed,) if sets_visible else (),
+        warnings=tuple(_warnings(container, sets_visible=sets_visible)),
     )
+
+
+def hiding_env(container: Container, config: NvidiaConfig, *, foreign: bool) -> tuple[tuple[str, str], ...]:
+    """`NVIDIA_VISIBLE_DEVICES=none` for a container without cards, where the operator wants that (report B22).
+
+    Containers that may get NVIDIA cards by another way are left alone, because the variable would take these from them:
+    a resource claim, another resource of the same domain (`nvidia.com/mig-1g.10gb`), and in pods of another scheduler
+    any extended resource.
+    """
+    asked = container.resources
+    if not config.overwrite_env or (asked is not None and asked.claims):
+        return ()
+    own_domain = config.resource_count_name.partition("/")[0] + "/"
+    ours = () if foreign else config.resource_names
+    for name, quantity in {**container.requests, **container.limits}.items():
+        other = name not in ours and (name.startswith(own_domain) or (foreign and _is_extended(name)))
+        if other and str(quantity) != "0":
+            return ()
+    return ((ENV_VISIBLE_DEVICES, _NO_DEVICES),)
 
 
 def check_env(container: Container, *, allow_disable_control: bool) -> Refusal | None:
@@ -92,6 +109,18 @@ def check_annotations(annotations: Mapping[str, str]) -> Refusal | None:
     if modes and not any(mode in modes for mode in MODES):
         return Refusal(f"invalid {VGPU_MODE} value '{modes}': must contain one of {', '.join(MODES)}")
     return None
+
+
+def _warnings(container: Container, *, sets_visible: bool) -> Iterator[str]:
+    if sets_visible:
+        yield f"container {container.name}: {ENV_VISIBLE_DEVICES} is removed, the device plugin sets it"
+    if container.env_from:
+        problem = f"if it sets {ENV_VISIBLE_DEVICES}, the container sees other cards than its own"
+        yield f"container {container.name}: what envFrom brings cannot be checked here; {problem}"
+
+
+def _is_extended(resource_name: str) -> bool:
+    return "/" in resource_name and not resource_name.startswith("kubernetes.io/")
 
 
 def _limits(container: Container, config: NvidiaConfig) -> tuple[tuple[str, str], ...] | Refusal | None:

@@ -38,3 +38,14 @@ class NvidiaConfig(msgspec.Struct, frozen=True):
     gpu_core_policy: str = "default"
     runtime_class_name: str = ""
     mig_profile_allowlist: tuple[MigAllowlistEntry, ...] = ()
+
+    @property
+    def resource_names(self) -> tuple[str, ...]:
+        """Count, memory, percentage, cores, priority."""
+        return (
+            self.resource_count_name,
+            self.resource_memory_name,
+            self.resource_memory_percentage_name,
+            self.resource_core_name,
+            self.resource_priority_name,
+        )

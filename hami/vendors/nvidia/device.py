@@ -37,14 +37,7 @@ class Nvidia:
     @property
     def managed_resources(self) -> tuple[str, ...]:
         """Count, memory, percentage, cores, priority."""
-        config = self.config
-        return (
-            config.resource_count_name,
-            config.resource_memory_name,
-            config.resource_memory_percentage_name,
-            config.resource_core_name,
-            config.resource_priority_name,
-        )
+        return self.config.resource_names
 
     @property
     def quota_names(self) -> QuotaNames:
@@ -65,6 +58,10 @@ class Nvidia:
     def admit(self, container: Container) -> ContainerChange | Refusal:
         """See `hami.vendors.nvidia.admission.admit`."""
         return admission.admit(container, self.config)
+
+    def hiding_env(self, container: Container, *, foreign: bool) -> tuple[tuple[str, str], ...]:
+        """See `hami.vendors.nvidia.admission.hiding_env`."""
+        return admission.hiding_env(container, self.config, foreign=foreign)
 
     def check_env(self, container: Container, *, allow_disable_control: bool) -> Refusal | None:
         """See `hami.vendors.nvidia.admission.check_env`."""
