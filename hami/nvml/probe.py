@@ -30,6 +30,34 @@ class MigProfileFacts(msgspec.Struct, frozen=True):
     slice_count: int
     multiprocessors: int
     placements: tuple[MigPlacement, ...] = ()
+    number: int = -1
+    """The driver's number of the profile (`NVML_GPU_INSTANCE_PROFILE_…`), by which instances are made."""
+    media: bool = False
+    """The variant with media extensions (`+me`)."""
+
+
+class MigComputeFacts(msgspec.Struct, frozen=True):
+    """One compute instance, which is what a container gets: the MIG device."""
+
+    id: int
+    uuid: str
+    """`MIG-…`; empty where the driver lists no device for it."""
+    slices: int
+    index: int = -1
+    """Position among the MIG devices of the card."""
+
+
+class MigInstanceFacts(msgspec.Struct, frozen=True):
+    """One GPU instance that exists on a card. Without compute instances it is half made and of no use."""
+
+    id: int
+    profile: int
+    """Number of its profile, as in `MigProfileFacts`."""
+    slices: int
+    memory_mib: int
+    placement: MigPlacement
+    media: bool = False
+    compute: tuple[MigComputeFacts, ...] = ()
 
 
 class CardFacts(msgspec.Struct, frozen=True):
@@ -46,6 +74,8 @@ class CardFacts(msgspec.Struct, frozen=True):
     """The n of the device node `nvidia<n>`."""
     mig_enabled: bool = False
     mig_profiles: tuple[MigProfileFacts, ...] = ()
+    mig_instances: tuple[MigInstanceFacts, ...] = ()
+    """Ordered by id; empty where MIG mode is off."""
 
 
 class Cards(msgspec.Struct, frozen=True):
@@ -79,7 +109,7 @@ class HealthEvent(msgspec.Struct, frozen=True):
 
 
 class ProcessFacts(msgspec.Struct, frozen=True):
-    """A process that uses a card; host pid and its memory on the card."""
+    """A process that uses a card or a MIG device, `uuid`; host pid and its memory there."""
 
     uuid: str
     pid: int
@@ -113,7 +143,19 @@ class DeviceProbe(Protocol):
         """Waits for error events, at most `timeout_s`; empty if there were none. Raises NvmlError."""
 
     async def processes(self) -> tuple[ProcessFacts, ...]:
-        """Who uses which card. Raises NvmlError."""
+        """Who uses which card or MIG device. Raises NvmlError."""
+
+    async def set_mig_mode(self, uuid: str, *, enabled: bool) -> None:
+        """Switches a card's MIG mode, now. Raises NvmlError; a card that would need a reset keeps its mode then."""
+
+    async def create_mig(self, uuid: str, profile: int, placement: MigPlacement) -> MigInstanceFacts:
+        """Makes a GPU instance and a compute instance that fills it. Raises NvmlError, and leaves neither behind.
+
+        A call that is cut off may leave a GPU instance without a compute instance, or finish later.
+        """
+
+    async def destroy_mig(self, uuid: str, instance: int) -> None:
+        """Takes a GPU instance away with its compute instances. Raises NvmlError, for one in use too."""
 
     async def loads(self) -> tuple[CardLoad, ...]:
         """Memory in use and utilisation of each card that answers, ordered by index. Raises NvmlError."""
@@ -122,11 +164,13 @@ class DeviceProbe(Protocol):
         """Ends the session with the driver."""
 
 
-def open_probe(source: str, *, node_name: str = "", driver_root: Path = Path("/")) -> DeviceProbe:
+def open_probe(
+    source: str, *, node_name: str = "", driver_root: Path = Path("/"), state_dir: Path | None = None
+) -> DeviceProbe:
     """The probe for `real`, or for `sim:PROFILE` with a profile's name or path. Raises ConfigError.
 
-    `node_name` makes the ids of simulated cards different on every node; under `driver_root` the driver's library is
-    looked for (spec/node 1.2).
+    `node_name` makes the ids of simulated cards different on every node; `state_dir` keeps their MIG instances, which
+    outlive the process (None: they do not); under `driver_root` the driver's library is looked for (spec/node 1.2).
     """
     kind, _, profile = source.partition(":")
     if kind == "real" and not profile:
@@ -136,5 +180,5 @@ def open_probe(source: str, *, node_name: str = "", driver_root: Path = Path("/"
     if kind == "sim" and profile:
         from hami.nvml.simulated import SimulatedProbe, find_profile
 
-        return SimulatedProbe(find_profile(profile), node_name)
+        return SimulatedProbe(find_profile(profile), node_name, state_dir)
     raise ConfigError(f"NVML source {source!r}: allowed are real and sim:PROFILE")

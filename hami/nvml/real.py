@@ -17,6 +17,7 @@ import pynvml
 
 from hami.core.errors import NvmlError
 from hami.core.model import MigPlacement
+from hami.nvml import real_mig as mig
 from hami.nvml.caller import Caller
 from hami.nvml.loads import read_loads
 from hami.nvml.offered import NOT_OFFERED, offered, text
@@ -29,7 +30,7 @@ from hami.nvml.probe import (
     CardLoad,
     Cards,
     HealthEvent,
-    MigProfileFacts,
+    MigInstanceFacts,
     PairFacts,
     ProcessFacts,
 )
@@ -56,15 +57,6 @@ _LEVELS: Final = {
     pynvml.NVML_TOPOLOGY_HOSTBRIDGE: "hostbridge",
     pynvml.NVML_TOPOLOGY_NODE: "node",
     pynvml.NVML_TOPOLOGY_SYSTEM: "system",
-}
-_GI_PROFILES: Final = {
-    1: pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE,
-    2: pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE,
-    3: pynvml.NVML_GPU_INSTANCE_PROFILE_3_SLICE,
-    4: pynvml.NVML_GPU_INSTANCE_PROFILE_4_SLICE,
-    6: pynvml.NVML_GPU_INSTANCE_PROFILE_6_SLICE,
-    7: pynvml.NVML_GPU_INSTANCE_PROFILE_7_SLICE,
-    8: pynvml.NVML_GPU_INSTANCE_PROFILE_8_SLICE,
 }
 _EVENT_KINDS: Final = {
     pynvml.nvmlEventTypeXidCriticalError: CRITICAL_ERROR,
@@ -102,6 +94,15 @@ class RealProbe:
 
     async def loads(self) -> tuple[CardLoad, ...]:
         return await self._call("utilisation", read_loads)
+
+    async def set_mig_mode(self, uuid: str, *, enabled: bool) -> None:
+        await self._call(f"MIG mode of {uuid}", partial(mig.set_mode, uuid, enabled=enabled))
+
+    async def create_mig(self, uuid: str, profile: int, placement: MigPlacement) -> MigInstanceFacts:
+        return await self._call(f"MIG instance on {uuid}", partial(mig.create, uuid, profile, placement))
+
+    async def destroy_mig(self, uuid: str, instance: int) -> None:
+        await self._call(f"end of MIG instance {instance} of {uuid}", partial(mig.destroy, uuid, instance))
 
     async def events(self, timeout_s: float) -> tuple[HealthEvent, ...]:
         if self._event_set is None:
@@ -170,6 +171,7 @@ def load_library(driver_root: Path) -> Path | None:
 def _read_card(index: int, pci_devices: Path) -> CardFacts:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     bus_id = text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+    profiles = mig.read_profiles(handle)
     return CardFacts(
         uuid=text(pynvml.nvmlDeviceGetUUID(handle)),
         index=index,
@@ -178,8 +180,9 @@ def _read_card(index: int, pci_devices: Path) -> CardFacts:
         pci_bus_id=bus_id,
         numa=read_numa(pci_devices, bus_id),
         minor=offered(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), index),
-        mig_enabled=offered(lambda: bool(pynvml.nvmlDeviceGetMigMode(handle)[0]), False),
-        mig_profiles=_read_mig_profiles(handle),
+        mig_enabled=mig.is_enabled(handle),
+        mig_profiles=profiles,
+        mig_instances=mig.read_instances(handle, profiles),
     )
 
 
@@ -199,32 +202,6 @@ def read_numa(pci_devices: Path, bus_id: str) -> int:
 
 def _memory_bytes(handle: Any) -> int | None:
     return offered(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), None)
-
-
-def _read_mig_profiles(handle: Any) -> tuple[MigProfileFacts, ...]:
-    profiles = (_read_mig_profile(handle, slices, number) for slices, number in _GI_PROFILES.items())
-    return tuple(profile for profile in profiles if profile is not None)
-
-
-def _read_mig_profile(handle: Any, slices: int, number: int) -> MigProfileFacts | None:
-    info = offered(lambda: pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number), None)
-    if info is None:
-        return None
-    return MigProfileFacts(
-        slices=slices,
-        memory_mib=int(info.memorySizeMB),
-        slice_count=int(info.sliceCount),
-        multiprocessors=int(info.multiprocessorCount),
-        placements=offered(lambda: _placements(handle, info.id), ()),
-    )
-
-
-def _placements(handle: Any, profile_id: int) -> tuple[MigPlacement, ...]:
-    count = ctypes.c_uint(0)
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile_id, None, ctypes.byref(count))
-    found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile_id, found, ctypes.byref(count))
-    return tuple(MigPlacement(int(item.start), int(item.size)) for item in found[: count.value])
 
 
 class _End(NamedTuple):
@@ -305,11 +282,12 @@ def _read_lost() -> dict[str, str]:
 def _read_processes() -> tuple[ProcessFacts, ...]:
     found = []
     for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = text(pynvml.nvmlDeviceGetUUID(handle))
-        for read in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
-            processes: Sequence[Any] = offered(partial(read, handle), ())
-            found += [ProcessFacts(uuid, int(each.pid), int(each.usedGpuMemory or 0)) for each in processes]
+        card = pynvml.nvmlDeviceGetHandleByIndex(index)
+        for handle in (card, *(device for _, device in mig.device_handles(card))):
+            uuid = text(pynvml.nvmlDeviceGetUUID(handle))
+            for read in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
+                processes: Sequence[Any] = offered(partial(read, handle), ())
+                found += [ProcessFacts(uuid, int(each.pid), int(each.usedGpuMemory or 0)) for each in processes]
     return tuple(found)
 
 

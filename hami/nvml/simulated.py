@@ -12,6 +12,7 @@ A profile is a name and a list of cards:
         nvlink: 4                         # links from each of these cards to each other one
         nvswitch_links: 0                 # links of each of these cards to a switch
         mig: false
+        mig_layout: [[3, 0], [1, 4]]      # instances that each of these cards has at first: slices and start
         used_mib: 0                       # memory in use on each of these cards
         gpu_percent: 0                    # how busy each of them is
         uuids: [GPU-...]                  # else made from the node's name, equal at every start
@@ -22,6 +23,9 @@ A profile is a name and a list of cards:
       lost: [1]                           # indexes of cards that do not answer
       unreadable: [2]                     # indexes of cards whose query fails
       xids: [{index: 0, xid: 79, id: a}]  # error events; each `id` happens once
+      in_use: [MIG-...]                   # cards and MIG devices that a process uses
+      mig_step_s: 0.0                     # how long each step of making or taking away an instance lasts
+      mig_refused: ""                     # what the driver says to every such step; empty: it works
 """
 
 from __future__ import annotations
@@ -45,14 +49,18 @@ from hami.nvml.probe import (
     CardLoad,
     Cards,
     HealthEvent,
+    MigInstanceFacts,
     MigProfileFacts,
     PairFacts,
     ProcessFacts,
 )
+from hami.nvml.simulated_mig import FIRST_VARIANT_NUMBER, PLAIN_NUMBERS, SimulatedGeometry, laid_out
 
 _MIB: Final = 1024 * 1024
 _SLOW_S: Final = 30.0
 _POLL_S: Final = 0.1
+_SOME_PID: Final = 4_000_000
+_MIG_STATE: Final = "simulated-mig.json"
 _UUID_NAMESPACE: Final = uuid.UUID("6f0d5d53-6b4f-5b9e-8c5a-3f7d3f0f7a10")
 
 
@@ -62,6 +70,7 @@ class _Model(pydantic.BaseModel):
 
 class _MigProfile(_Model):
     slices: int
+    media: bool = False
     memory_mib: int
     slice_count: int
     multiprocessors: int = 0
@@ -79,6 +88,7 @@ class _Card(_Model):
     gpu_percent: int = 0
     mig: bool = False
     uuids: list[str] = []
+    mig_layout: list[tuple[int, int]] = []
     mig_profiles: list[_MigProfile] = []
 
 
@@ -93,6 +103,9 @@ class _Faults(_Model):
     lost: list[int] = []
     unreadable: list[int] = []
     xids: list[_Xid] = []
+    in_use: list[str] = []
+    mig_step_s: Annotated[float, Field(ge=0)] = 0.0
+    mig_refused: str = ""
 
 
 class Profile(_Model):
@@ -137,7 +150,9 @@ def read_profile(path: Path) -> Profile:
 class SimulatedProbe:
     """Implements `DeviceProbe` from a profile file, which it reads again whenever the file changes."""
 
-    def __init__(self, path: Path, node_name: str = "") -> None:
+    def __init__(self, path: Path, node_name: str = "", state_dir: Path | None = None) -> None:
+        """`state_dir`: where MIG instances are kept, so that they outlive the process as a driver's do."""
+        self._geometry = SimulatedGeometry(state_dir / _MIG_STATE if state_dir else None)
         self._path = path
         self._node_name = node_name
         self._profile = read_profile(path)
@@ -182,8 +197,24 @@ class SimulatedProbe:
             await asyncio.sleep(min(_POLL_S, left_s))
 
     async def processes(self) -> tuple[ProcessFacts, ...]:
-        await self._ask()
-        return ()
+        profile = await self._ask()
+        return tuple(ProcessFacts(uuid, _SOME_PID, 0) for uuid in profile.faults.in_use)
+
+    async def set_mig_mode(self, uuid: str, *, enabled: bool) -> None:
+        profile, card = await self._mig_step(uuid)
+        self._geometry.set_mode(card, enabled=enabled, in_use=profile.faults.in_use)
+
+    async def create_mig(self, uuid: str, profile: int, placement: MigPlacement) -> MigInstanceFacts:
+        _, card = await self._mig_step(uuid)
+        instance = self._geometry.create_gpu_instance(card, profile, placement)
+        await self._mig_step(uuid)
+        return self._geometry.create_compute_instance(card, instance)
+
+    async def destroy_mig(self, uuid: str, instance: int) -> None:
+        profile, card = await self._mig_step(uuid)
+        self._geometry.destroy_compute_instances(card, instance, in_use=profile.faults.in_use)
+        await self._mig_step(uuid)
+        self._geometry.destroy_gpu_instance(card, instance)
 
     async def loads(self) -> tuple[CardLoad, ...]:
         profile = await self._ask()
@@ -197,6 +228,18 @@ class SimulatedProbe:
 
     async def close(self) -> None:
         return
+
+    async def _mig_step(self, uuid: str) -> tuple[Profile, CardFacts]:
+        """The card before the next step of a change. Raises NvmlError."""
+        profile = await self._ask()
+        if profile.faults.mig_step_s:
+            await asyncio.sleep(profile.faults.mig_step_s)
+        if profile.faults.mig_refused:
+            raise NvmlError(profile.faults.mig_refused)
+        card = next((each for each in self._all_cards(profile) if each.uuid == uuid), None)
+        if card is None:
+            raise NvmlError(f"{uuid}: Not Found")
+        return profile, card
 
     async def _ask(self) -> Profile:
         """The profile as it is now. Raises NvmlError as its faults say, and where it cannot be read any more."""
@@ -223,8 +266,10 @@ class SimulatedProbe:
         return cards
 
     def _card(self, kind: _Card, position: int, index: int) -> CardFacts:
-        return CardFacts(
-            uuid=kind.uuids[position] if position < len(kind.uuids) else made_uuid(self._node_name, index),
+        uuid = kind.uuids[position] if position < len(kind.uuids) else made_uuid(self._node_name, index)
+        profiles = tuple(map(_mig_profile, kind.mig_profiles, _profile_numbers(kind.mig_profiles)))
+        card = CardFacts(
+            uuid=uuid,
             index=index,
             name=kind.model,
             memory_bytes=None if kind.memory_mib is None else kind.memory_mib * _MIB,
@@ -232,8 +277,10 @@ class SimulatedProbe:
             numa=_numa(kind.numa, position),
             minor=index,
             mig_enabled=kind.mig,
-            mig_profiles=tuple(_mig_profile(each) for each in kind.mig_profiles),
+            mig_profiles=profiles,
+            mig_instances=laid_out(uuid, profiles, kind.mig_layout),
         )
+        return self._geometry.seen(card)
 
 
 def _load(card: CardFacts, kind: _Card) -> CardLoad:
@@ -258,13 +305,25 @@ def _numa(numa: int | Sequence[int], position: int) -> int:
     return numa[position] if position < len(numa) else -1
 
 
-def _mig_profile(profile: _MigProfile) -> MigProfileFacts:
+def _profile_numbers(profiles: Sequence[_MigProfile]) -> list[int]:
+    """NVML's numbers: one for the plain profile of each size, others for its variants."""
+    numbers: list[int] = []
+    for profile in profiles:
+        plain = PLAIN_NUMBERS.get(profile.slices, FIRST_VARIANT_NUMBER + len(numbers))
+        taken = plain in numbers or profile.media
+        numbers.append(FIRST_VARIANT_NUMBER + len(numbers) if taken else plain)
+    return numbers
+
+
+def _mig_profile(profile: _MigProfile, number: int) -> MigProfileFacts:
     return MigProfileFacts(
         slices=profile.slices,
         memory_mib=profile.memory_mib,
         slice_count=profile.slice_count,
         multiprocessors=profile.multiprocessors,
         placements=tuple(MigPlacement(start, size) for start, size in profile.placements),
+        number=number,
+        media=profile.media,
     )
 
 
