@@ -115,7 +115,7 @@ class Placing:
             for right_index, _, right, right_slice in self._slices[at + 1 :]:
                 same_card = left.device_id == right.device_id and left_index != right_index
                 if same_card and left_slice != right_slice and left_slice.placement.overlaps(right_slice.placement):
-                    candidates = sum(device.vendor == left.type for device in state.devices)
+                    candidates = sum(device.serves(left.type) for device in state.devices)
                     return rejection({Reason.CARD_MIG_TOPOLOGY_INFEASIBLE: 1}, candidates)
         return None
 

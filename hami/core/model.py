@@ -7,6 +7,7 @@ spec/scheduler 2.3-2.5 and 4.1.
 from __future__ import annotations
 
 import enum
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -51,6 +52,15 @@ class Device(msgspec.Struct, frozen=True):
     """Common word of the vendor that registered it, for example `NVIDIA`."""
     mode: str = "hami-core"
     mig_profiles: tuple[MigProfile, ...] = ()
+
+    def serves(self, word: str) -> bool:
+        """Whether requests for this vendor may get the card: its type has the vendor's word in it (scheduler 4.3)."""
+        return self.vendor == word and _has_word(self.type, word)
+
+
+@lru_cache(maxsize=1024)
+def _has_word(card_type: str, word: str) -> bool:
+    return word.lower() in card_type.lower()
 
 
 class DeviceShare(msgspec.Struct, frozen=True):

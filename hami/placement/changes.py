@@ -146,7 +146,7 @@ class ChangeSearch:
     def _largest_card(self, word: str) -> int:
         views = (self._world.view(name) for name in self._world.inventory.names())
         cards = (device for view in views if view is not None for device in view.state.devices)
-        return max((device.memory_mib for device in cards if device.vendor == word), default=0)
+        return max((device.memory_mib for device in cards if device.serves(word)), default=0)
 
     # Something else gone
 

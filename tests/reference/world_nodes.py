@@ -14,6 +14,7 @@ MODELS = (
     ("NVIDIA-NVIDIA A10", 23028),
     ("NVIDIA H100 80GB HBM3", 81559),
     ("NVIDIA", 16384),
+    ("Tesla T4", 15109),
 )
 MIG_PROFILES = (
     ("1g.10gb", 9728, 14, 1, 1, tuple(range(7))),

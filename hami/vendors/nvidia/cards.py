@@ -36,7 +36,7 @@ def pick_cards(
     state: NodeState, request: DeviceRequest, selectors: Selectors, policies: Policies, quota: ShareCheck | None
 ) -> CardPick | Rejection:
     """Cards for `request` in the order taken, or why the node has none."""
-    positions = [position for position, device in enumerate(state.devices) if device.vendor == WORD]
+    positions = [position for position, device in enumerate(state.devices) if device.serves(WORD)]
     if request.count > len(positions) and not slices_possible(state, positions, selectors):
         return Rejection(Reason.NODE_INSUFFICIENT_DEVICE, ((Reason.NODE_INSUFFICIENT_DEVICE, 0),), len(positions))
     walk = _Walk(state, request, selectors, policies, quota)

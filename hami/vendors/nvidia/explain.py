@@ -47,10 +47,15 @@ def explain_cards(
         for device, use in zip(state.devices, state.uses, strict=True)
         if device.vendor == WORD
     )
-    return CardReports(cards, tuple(_together(case, policies, len(cards))))
+    candidates = sum(device.serves(WORD) for device in state.devices)
+    return CardReports(cards, tuple(_together(case, policies, candidates)))
 
 
 def _checks(case: _Case, device: Device, use: Use) -> Iterator[Check]:
+    if not device.serves(WORD):
+        # Left out before any check: it counts for no code but the number of cards (spec/scheduler 4.3).
+        yield Check(Reason.NODE_INSUFFICIENT_DEVICE, False, f"a type with {WORD} in it", f"type {device.type}")
+        return
     yield from _usable(case, device, use)
     yield from _identity(case, device, use)
     memory_mib, cores = memory_of(device, case.request), cores_of(case.request)
@@ -128,7 +133,7 @@ def _charged(case: _Case, device: Device, memory_mib: int, cores: int) -> Device
 
 def _together(case: _Case, policies: Policies, cards: int) -> Iterator[Check]:
     count = case.request.count
-    positions = [position for position, device in enumerate(case.state.devices) if device.vendor == WORD]
+    positions = [position for position, device in enumerate(case.state.devices) if device.serves(WORD)]
     enough = count <= cards or slices_possible(case.state, positions, case.selectors)
     yield Check(Reason.NODE_INSUFFICIENT_DEVICE, enough, _different(count), _different(cards))
     if count > 1 and enough:
