@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,9 +18,12 @@ from tests.shim.harness import Card, Container, Machine
 ContainerFactory = Callable[..., Container]
 
 
-def _without_compiler() -> None:
-    """On a laptop a missing compiler is a printed skip; in CI it must not hide the tests."""
-    reason = "no C compiler: the shim cannot be built or tested here"
+CLIENTS = os.environ.get("HAMI_SHIM_CLIENTS", sys.executable)
+"""The Python that has the packages of requirements/shim-clients.lock: `make test-shim` makes it."""
+
+
+def absent(reason: str) -> NoReturn:
+    """On a laptop a missing tool is a printed skip; in CI it must not hide the tests."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
@@ -28,7 +33,7 @@ def _without_compiler() -> None:
 def fakes() -> Path:
     """Folder with the stand-in drivers and the test programs."""
     if harness.compiler() is None:
-        _without_compiler()
+        absent("no C compiler: the shim cannot be built or tested here")
     return harness.build_fakes()
 
 
@@ -36,7 +41,7 @@ def fakes() -> Path:
 def shim() -> Path:
     """Folder with libvgpu.so and vgpu-info."""
     if harness.compiler() is None:
-        _without_compiler()
+        absent("no C compiler: the shim cannot be built or tested here")
     return harness.build_shim()
 
 

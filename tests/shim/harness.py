@@ -191,23 +191,32 @@ def build_shim(kind: str = "release", sanitizer: str | None = None) -> Path:
     return out / "build"
 
 
-def build_parser() -> Path:
-    """A program that feeds lines to the shim's size parser (tests/shim/units/parser.c), with sanitizers.
+UNITS = {
+    "parser": ("parse.c",),
+    "fuzz_config": ("config.c", "parse.c", "log.c"),
+    "fuzz_region": ("account.c", "config.c", "filelock.c", "log.c", "member.c", "parse.c", "region_file.c"),
+}
+"""Programs of tests/shim/units that call the shim's parts directly, and which."""
+
+
+def build_unit(name: str) -> Path:
+    """A program of `UNITS` with the address and undefined-behaviour sanitizers, without the shim as a library.
 
     Raises: BuildError.
     """
     cc = compiler()
     if cc is None:
         raise BuildError("no C compiler")
-    source = HERE / "units" / "parser.c"
-    parts = [source, SHIM_SOURCES / "src" / "parse.c"]
-    with _built_once("parser-" + _content_hash([Path(__file__), *parts, *_files(SHIM_SOURCES / "include")])) as built:
-        out, needed = built
+    parts = [HERE / "units" / f"{name}.c", *(SHIM_SOURCES / "src" / part for part in UNITS[name])]
+    read = [Path(__file__), HERE / "units" / "mutate.h", *_files(SHIM_SOURCES / "include"), *parts]
+    read += sorted((SHIM_SOURCES / "src").glob("*.h"))
+    with _built_once(f"{name}-" + _content_hash(read)) as (out, needed):
         if needed:
-            flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+            flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-strict-aliasing"]
+            flags += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
             places = [f"-I{SHIM_SOURCES / 'src'}", *_includes()]
-            _call([cc, *flags, *places, *map(str, parts), "-o", str(out / "parser")])
-    return out / "parser"
+            _call([cc, *flags, *places, *map(str, parts), "-o", str(out / name)])
+    return out / name
 
 
 def build_bystanders() -> Path:

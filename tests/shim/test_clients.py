@@ -3,16 +3,14 @@ project: these tests run where HAMI_SHIM_CLIENTS names a Python that has them, a
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 
 import pytest
 
-from tests.shim.conftest import ContainerFactory
+from tests.shim.conftest import CLIENTS, ContainerFactory, absent
 from tests.shim.harness import kill
 
-PYTHON = os.environ.get("HAMI_SHIM_CLIENTS", sys.executable)
+PYTHON = CLIENTS
 
 DRIVER_LAYER = """
 from cuda.bindings import driver as d
@@ -45,7 +43,7 @@ print("well")
 
 def _needs(module: str) -> None:
     if subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True, check=False).returncode != 0:
-        pytest.skip(f"{PYTHON} has no {module}; HAMI_SHIM_CLIENTS can name one that has")
+        absent(f"{PYTHON} has no {module}; HAMI_SHIM_CLIENTS can name one that has")
 
 
 @pytest.mark.parametrize("cuda", ["12.4", "12.9", "13.5"])
@@ -89,7 +87,7 @@ def test_runtimes_resolve_all_their_names(container: ContainerFactory, cuda: str
     """libcudart asks for its 380 to 480 names, then stops at the private tables with the code it has without us."""
     found = subprocess.run([PYTHON, "-c", FIND_RUNTIMES], capture_output=True, text=True, check=True).stdout.split()
     if not found:
-        pytest.skip(f"{PYTHON} has no nvidia-cuda-runtime; HAMI_SHIM_CLIENTS can name one that has")
+        absent(f"{PYTHON} has no nvidia-cuda-runtime; HAMI_SHIM_CLIENTS can name one that has")
     box = container(limit_mib=100, cuda=cuda)
     for runtime in found:
         under, plain = (box.run([PYTHON, "-c", START_RUNTIME, runtime], shim=shim) for shim in (True, False))

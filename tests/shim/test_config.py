@@ -62,7 +62,10 @@ LINES = st.text(st.characters(codec="ascii", exclude_characters="\n\0\r"), max_s
 
 def _parse(lines: list[str]) -> list[int | None]:
     done = subprocess.run(
-        [str(harness.build_parser())], input="".join(f"{line}\n" for line in lines), capture_output=True, text=True
+        [str(harness.build_unit("parser"))],
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return [None if line == "refused" else int(line) for line in done.stdout.splitlines()]

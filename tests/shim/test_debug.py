@@ -6,17 +6,15 @@ import shutil
 import subprocess
 import sys
 
-import pytest
-
 from tests.shim import harness
-from tests.shim.conftest import ContainerFactory
+from tests.shim.conftest import ContainerFactory, absent
 from tests.shim.test_nvml import QUERY
 
 
 def test_gdb_stops_in_our_memory_query(container: ContainerFactory) -> None:
     gdb = shutil.which("gdb")
     if gdb is None:
-        pytest.skip("gdb is not installed here")
+        absent("gdb is not installed here")
     box = container(limit_mib=100)
     box.shim = harness.build_shim("debug")
     script = [

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 
 from tests.shim import harness
+from tests.shim.conftest import ContainerFactory
+from tests.shim.harness import Container
 from tests.shim.test_resolution import hooked
 
 OLDEST_GLIBC = (2, 28)
@@ -63,3 +65,24 @@ def test_the_stand_in_driver_has_every_hooked_name() -> None:
 def test_every_hook_is_called_by_a_test_program() -> None:
     programs = "".join(path.read_text() for path in (harness.HERE / "programs").glob("*.c"))
     assert [name for name in sorted(hooked()) if not re.search(rf"\b{name}\b", programs)] == []
+
+
+def _private_kib(box: Container, *, shim: bool) -> int:
+    """Memory that a process with one live block has for itself alone."""
+    holder = box.start("test_alloc_hold", 10, shim=shim)
+    assert holder.stdout is not None
+    assert holder.stdout.readline().startswith("held")
+    try:
+        lines = Path(f"/proc/{holder.pid}/smaps_rollup").read_text().splitlines()
+        (line,) = (line for line in lines if line.startswith("Private_Dirty:"))  # clean pages are the library file's
+        return int(line.split()[1])
+    finally:
+        holder.communicate("")
+
+
+def test_private_memory(container: ContainerFactory) -> None:
+    """At most 300 KB a process (issue 9, "Speed"): the region is shared, the book starts empty."""
+    box = container(limit_mib=100)
+    _private_kib(box, shim=True)  # the first process fills the page cache and the region
+    with_shim, without = (min(_private_kib(box, shim=shim) for _ in range(3)) for shim in (True, False))
+    assert (with_shim - without) * 1024 <= 300_000, (with_shim, without)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.shim import harness
-from tests.shim.conftest import ContainerFactory
+from tests.shim.conftest import ContainerFactory, absent
 from tests.shim.harness import Container, card
 from tests.shim.test_processes import ONE_PROCESS, REPLAYS, SEVERAL
 
@@ -29,7 +29,7 @@ def _runtime(name: str) -> str:
     found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
     path = Path(found.stdout.strip())
     if not path.is_absolute():
-        pytest.skip(f"this compiler has no {name}")
+        absent(f"this compiler has no {name}")
     return str(path.resolve())
 
 

@@ -122,9 +122,7 @@ static void set_name(vgpu_config_t *config, const char *name, const char *value,
         set_memory_limit(config, name, value, environment);
     } else if (strncmp(name, CORE_NAME, strlen(CORE_NAME)) == 0) {
         set_core_limit(config, name, value, environment);
-    } else if (environment && config->from_file) {
-        set_plain(config, name, value, environment);
-    } else if (!guarded_name(config, name, value)) {
+    } else if ((environment && config->from_file) || !guarded_name(config, name, value)) {
         set_plain(config, name, value, environment);
     }
 }

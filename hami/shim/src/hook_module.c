@@ -51,7 +51,7 @@ static uint64_t image_bytes(const void *image) {
     uint32_t magic;
     memcpy(&magic, image, sizeof magic);
     if (magic == FATBIN_WRAPPER_MAGIC) {
-        memcpy(&image, (const char *)image + 8, sizeof image);
+        memcpy((void *)&image, (const char *)image + 8, sizeof image);
         memcpy(&magic, image, sizeof magic);
     }
     if (magic == FATBIN_MAGIC) {

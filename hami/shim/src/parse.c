@@ -68,7 +68,7 @@ const char *vgpu_parse_size(const char *text, uint64_t *bytes) {
     }
     const char *end;
     int shift = unit_shift(skip_blanks(p), &end);
-    if (*skip_blanks(end) != '\0') {
+    if (shift < 0 || *skip_blanks(end) != '\0') {
         return "unknown unit; use k, m, g or t, with or without i and b";
     }
     if (decimal && shift == 0) {
