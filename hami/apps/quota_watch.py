@@ -13,7 +13,6 @@ from hami.core.objects import Pod, ResourceQuota, quota_decoder
 from hami.kube import paths
 from hami.kube.client import ApiClient
 from hami.kube.reflector import EventType, Reflector
-from hami.placement.shapes import Shapes
 from hami.placement.world import World
 
 _RETRY_S: Final = 2.0
@@ -30,7 +29,7 @@ class QuotaWatch:
     def __init__(self, client: ApiClient, world: World) -> None:
         self._client = client
         self._world = world
-        self._shapes = Shapes(world.registry, world.defaults)
+        self._shapes = world.shapes
         self.settled = asyncio.Event()
         self.reflector = Reflector(client, paths.RESOURCE_QUOTAS, quota_decoder, self._replaced, self._on_quota)
 

@@ -41,3 +41,23 @@ def configure(verbosity: int) -> None:
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+
+
+class _Routed(logging.Handler):
+    """Standard log records as lines of ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Without tracebacks: what fails inside a library is told by our own line with its reason.
+        structlog.get_logger(record.name).log(record.levelno, "library", text=record.getMessage())
+
+
+def route(library: str, *, without: tuple[str, ...] = ()) -> None:
+    """A library's warnings come as lines of ours from now on, but for those that contain a text of `without`."""
+    logger = logging.getLogger(library)
+    if any(isinstance(each, _Routed) for each in logger.handlers):
+        return
+    handler = _Routed(logging.WARNING)
+    handler.addFilter(lambda record: not any(text in record.getMessage() for text in without))
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False

@@ -37,6 +37,20 @@ relists: Final = Gauge("hami_scheduler_relists", "Full lists since the start, by
 last_event_age_seconds: Final = Gauge(
     "hami_scheduler_last_event_age_seconds", "Age of the newest watch event, by kind", ["kind"], registry=registry
 )
+controller_restarts: Final = Counter(
+    "hami_scheduler_controller_restarts", "Starts of the controllers after a failure", registry=registry
+)
+device_config_reloads: Final = Counter(
+    "hami_scheduler_device_config_reloads",
+    "Device configurations that came while running, by outcome: applied, refused",
+    ["outcome"],
+    registry=registry,
+)
+device_config_current: Final = Gauge(
+    "hami_scheduler_device_config_current",
+    "1 where the newest device configuration is in force, 0 where it is wrong and the last good one stays",
+    registry=registry,
+)
 certificate_not_after_seconds: Final = Gauge(
     "hami_scheduler_certificate_not_after_seconds", "Unix time at which the served certificate ends", registry=registry
 )

@@ -24,7 +24,6 @@ from hami.placement.in_flight import BindCall
 from hami.placement.node_queue import NodeQueues
 from hami.placement.node_token import HeldToken, TokenKeeper
 from hami.placement.ports import Clock, ClusterWriter, EventSink
-from hami.placement.shapes import Shapes
 from hami.placement.world import World
 
 
@@ -49,7 +48,7 @@ class Binder:
         self._events = events
         self._clock = clock
         self._settings = settings
-        self._shapes = Shapes(world.registry, world.defaults)
+        self._shapes = world.shapes
         self._queues = NodeQueues()
         self._tokens = TokenKeeper(world, writer, clock, settings.token_expiry_s, settings.retry_pause_s)
         self._bindings = BindingWriter(world, writer, self._tokens, settings.retry_pause_s)
@@ -154,7 +153,7 @@ class Binder:
             claim = await self._secure(call, held)
             await self._bindings.post(call, claim.resource_version, self._annotations(claim), held)
         except BindError as error:
-            if not error.keep_token:
+            if not error.keep_token and (error.gone or not held.left_over):
                 await self._tokens.release(call.node, held.text)
             raise
         self._world.ledger.mark_bound(call.uid)

@@ -74,7 +74,18 @@ class _Cards:
 class NodeRecord:
     """One node: what binding needs (resource version, token, epoch) and its cards per vendor."""
 
-    __slots__ = ("cards", "epoch", "labels_match", "lock", "name", "queued", "resource_version", "uid", "view")
+    __slots__ = (
+        "cards",
+        "epoch",
+        "labels_match",
+        "lock",
+        "name",
+        "other_allocatable",
+        "queued",
+        "resource_version",
+        "uid",
+        "view",
+    )
 
     def __init__(self, name: str, uid: str) -> None:
         self.name = name
@@ -84,6 +95,8 @@ class NodeRecord:
         self.epoch = ""
         self.labels_match = True
         self.cards: dict[str, _Cards] = {}
+        self.other_allocatable: tuple[tuple[str, int | None], ...] = ()
+        """Extended resources that no vendor counts by now; one may when resources are renamed."""
         self.view = CardsView(problem=NODE_UNREGISTERED)
         self.queued = False
         """An entry in the heap of deadlines exists."""
@@ -136,10 +149,36 @@ class Inventory:
         record.labels_match = all(node.labels.get(key) == value for key, value in self._settings.node_selector)
         for vendor in self._registry:
             self._apply_vendor(record, vendor, node, now_s, now_unix_s)
+        record.other_allocatable = self._other_allocatable(node)
         return self._reconsider(record, _cordoned(node.annotations), now_s) or fresh
 
     def remove(self, name: str) -> bool:
         return self._nodes.pop(name, None) is not None
+
+    def renamed(self, before: Mapping[str, str], now_s: float) -> list[str]:
+        """Vendors' count resources have other names than `before` (by word): names of nodes whose cards changed.
+
+        The nodes do not come again for that, so what kubelet offers under the new names is taken from what is known.
+        """
+        names = {vendor.word: vendor.count_resource for vendor in self._registry}
+        if names == before:
+            return []
+        changed = []
+        for record in self._nodes.values():
+            known = dict(record.other_allocatable)
+            known |= {before[word]: cards.allocatable for word, cards in record.cards.items() if word in before}
+            for word, cards in record.cards.items():
+                cards.allocatable = known.get(names.get(word, ""))
+            rest = sorted(known.keys() - set(names.values()))
+            record.other_allocatable = tuple((name, known[name]) for name in rest if known[name] is not None)
+            if self._reconsider(record, record.view.cordoned, now_s):
+                changed.append(record.name)
+        return changed
+
+    def _other_allocatable(self, node: Node) -> tuple[tuple[str, int | None], ...]:
+        counted = [vendor.count_resource for vendor in self._registry]
+        names = [name for name in node.status.allocatable or () if "/" in name and name not in counted]
+        return tuple((name, _allocatable(node, name)) for name in names)
 
     def expire(self, now_s: float) -> list[str]:
         """Names of nodes whose cards left because their deadline has passed."""

@@ -78,6 +78,11 @@ class EvaluationCache:
         self._shapes: dict[PodRequest, Evaluations] = {}
         self._limited: dict[tuple[PodRequest, Room], Evaluations] = {}
 
+    def forget(self) -> None:
+        """The rules have changed."""
+        self._shapes.clear()
+        self._limited.clear()
+
     def of(self, request: PodRequest, room: Room | None, nodes: int) -> Evaluations:
         found = self._shapes.get(request) if room is None else self._limited.get((request, room))
         if found is None:

@@ -25,6 +25,10 @@ class Shapes:
         self._defaults = defaults
         self._memo: dict[bytes, PodRequest | Refusal] = {}
 
+    def forget(self) -> None:
+        """The rules have changed."""
+        self._memo.clear()
+
     def of(self, pod: Pod) -> PodRequest | Refusal:
         asked = (_asked(pod.spec.init_containers), _asked(pod.spec.containers), pod.metadata.annotations)
         # Annotations may have 256 KiB a pod: thousands of them are not kept.

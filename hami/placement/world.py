@@ -7,7 +7,7 @@ values (evaluator's state, columns, revision) up to date before a decision, `set
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -24,6 +24,8 @@ from hami.placement.inventory import CardsView, Inventory, InventorySettings
 from hami.placement.ledger import Ledger
 from hami.placement.ports import Clock
 from hami.placement.quotas import Quotas
+from hami.placement.rules import LiveRegistry, live
+from hami.placement.shapes import Shapes
 from hami.placement.signals import Signals
 from hami.placement.waking import Waking
 
@@ -84,12 +86,15 @@ class World:
         reported_limit_s: float = 90.0,
     ) -> None:
         """`reported_limit_s`: see InventorySettings; 0 where plugins run with `--heartbeat on-change`."""
-        self.registry = registry
+        self.registry: LiveRegistry = live(registry)
         self.defaults = defaults
         self.clock = clock
-        self.inventory = Inventory(registry, InventorySettings(reported_limit_s, node_label_selector))
-        self.ledger = Ledger(registry)
-        self.quotas = Quotas(registry, self.ledger.namespaces)
+        self.shapes = Shapes(self.registry, defaults)
+        self.inventory = Inventory(self.registry, InventorySettings(reported_limit_s, node_label_selector))
+        self.ledger = Ledger(self.registry)
+        self.quotas = Quotas(self.registry, self.ledger.namespaces)
+        self.on_rules: list[Callable[[], None]] = [self.shapes.forget, self.quotas.renew]
+        """Called, in the same tick, after other rules came into force: memos that rest on them are dropped."""
         self.columns = Columns()
         self.in_flight = InFlight()
         self.signals = Signals()
@@ -145,6 +150,15 @@ class World:
 
     def on_quota_changed(self) -> None:
         """Quotas allow other things than before. kube-scheduler does not watch them."""
+        self.waking.unseen_room(next(iter(self._views), ""))
+
+    def take_rules(self, vendors: Registry) -> None:
+        """Other rules (names, defaults, factors) from now on, for every decision after this tick."""
+        before = self.registry.count_resources()
+        self.registry.take(vendors)
+        for forget in self.on_rules:
+            forget()
+        self._dirty.update(dict.fromkeys(self.inventory.renamed(before, self.clock.monotonic_s())))
         self.waking.unseen_room(next(iter(self._views), ""))
 
     async def nodes_replaced(self, nodes: Sequence[Node]) -> None:

@@ -1,0 +1,147 @@
+"""kopf, embedded: a thread and an event loop of its own, so that it never holds up filter and bind (issue 6).
+
+It only looks: event handlers without finalizers, annotations, Kubernetes events or peering. Each kind is listed and
+watched with `metadata.name=NAME`, so that a role with `resourceNames` is enough. A watch that says nothing for
+`silence_s` is made anew (report B55); an operator that fails is started again with growing pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+
+from hami.controllers.watched import Told, Watched, namespace_of
+from hami.kube.backoff import Backoff
+from hami.kube.session import open_session
+from hami.obs import logs, metrics
+
+SILENCE_S: Final = 70.0
+"""kube-apiserver sends a bookmark about once a minute."""
+_REQUEST_S: Final = 30.0
+_CONNECT_S: Final = 10.0
+_STOP_S: Final = 5.0
+
+_TOLD_BY_US: Final = ("OS signals are ignored", "Request attempt", "has failed")
+"""Signals are the composition root's, and each failure ends in one line of ours."""
+
+log = structlog.get_logger("hami.controllers")
+
+
+class Controllers:
+    """Follows single objects and tells about each state of them, in order."""
+
+    def __init__(
+        self,
+        kubeconfig: str | None,
+        watched: Mapping[Watched, Told],
+        *,
+        silence_s: float = SILENCE_S,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """Raises ConfigError where the objects are in two namespaces."""
+        self._kubeconfig = kubeconfig
+        self._watched = dict(watched)
+        self._namespace = namespace_of(watched)
+        self._silence_s = silence_s
+        self._backoff = backoff or Backoff(first_s=1.0)
+        self._main: asyncio.AbstractEventLoop | None = None
+        self._own: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._main = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        thread = threading.Thread(target=self._thread, args=(ended,), name="hami-controllers", daemon=True)
+        thread.start()
+        try:
+            await ended.wait()
+        finally:
+            if self._own is not None and thread.is_alive():
+                self._own.call_soon_threadsafe(self._stop.set)
+            await asyncio.to_thread(thread.join, _STOP_S)
+
+    def _thread(self, ended: asyncio.Event) -> None:
+        with asyncio.Runner() as runner:
+            self._own = runner.get_loop()
+            runner.run(self._keep())
+        self._on_main(ended.set)
+
+    def _on_main(self, call: Any, *arguments: Any) -> None:
+        assert self._main is not None
+        if not self._main.is_closed():
+            self._main.call_soon_threadsafe(call, *arguments)
+
+    async def _keep(self) -> None:
+        """One operator after another."""
+        # Here, not above: kopf costs half a second and 13 MiB, which `hami scheduler --help` and tests need not pay.
+        import kopf
+
+        logs.route("kopf", without=_TOLD_BY_US)
+        while not self._stop.is_set():
+            try:
+                await self._operator(kopf)
+                problem = "it ended"
+            except Exception as error:  # noqa: BLE001 - whatever fails inside kopf, the scheduler goes on
+                problem = f"{type(error).__name__}: {error}"
+            if self._stop.is_set():
+                return
+            pause_s = self._backoff.next_s()
+            metrics.controller_restarts.inc()
+            log.warning("controllers start again", why=problem, pause_s=round(pause_s, 1))
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._stop.wait()
+            except TimeoutError:
+                continue
+
+    async def _operator(self, kopf: Any) -> None:
+        where: dict[str, Any] = {"namespaces": [self._namespace]} if self._namespace else {"clusterwide": True}
+        await kopf.operator(
+            registry=self._registry(kopf),
+            settings=self._settings(kopf),
+            standalone=True,
+            stop_flag=self._stop,
+            **where,
+        )
+
+    def _registry(self, kopf: Any) -> Any:
+        registry = kopf.OperatorRegistry()
+
+        async def login(**_: Any) -> Any:
+            """Asked at start and after a 401: credentials are read anew."""
+            server, session = await open_session(self._kubeconfig)
+            return kopf.AiohttpSession(server=server, aiohttp_session=session)
+
+        kopf.on.login(registry=registry)(login)
+        for each, told in self._watched.items():
+            self._follow(kopf, registry, each, told)
+        return registry
+
+    def _follow(self, kopf: Any, registry: Any, each: Watched, told: Told) -> None:
+        async def seen(event: Mapping[str, Any], **_: Any) -> None:
+            found = event["object"]
+            if found["metadata"]["name"] == each.name:
+                self._backoff.reset()
+                self._on_main(told, None if event["type"] == "DELETED" else found)
+
+        kopf.on.event(each.api_version, each.plural, registry=registry, id=f"{each.plural}/{each.name}")(seen)
+
+    def _settings(self, kopf: Any) -> Any:
+        settings = kopf.OperatorSettings()
+        settings.posting.enabled = False
+        settings.scanning.disabled = True
+        settings.process.ultimate_exiting_timeout = None
+        settings.networking.request_timeout = _REQUEST_S
+        settings.networking.connect_timeout = _CONNECT_S
+        # Failed calls end the operator: one policy of pauses, ours, for all failures.
+        settings.networking.error_backoffs = ()
+        settings.watching.inactivity_timeout = self._silence_s
+        settings.watching.reconnect_backoff = 0.5
+        for each in self._watched:
+            settings.watching.field_selectors[each.api_version, each.plural] = f"metadata.name={each.name}"
+        return settings
