@@ -4,7 +4,16 @@ import pytest
 
 from hami.core.model import MigPlacement
 from hami.vendors.nvidia.config import MigAllowlistEntry
-from hami.vendors.nvidia.mig_profiles import AllowedProfiles, ProfileOffer, allowed_profiles, profile_slices
+from hami.vendors.nvidia.mig_profiles import (
+    AllowedProfiles,
+    ProfileOffer,
+    allowed_profiles,
+    find_offer,
+    model_matches,
+    profile_name,
+    profile_slices,
+    without_places,
+)
 
 A100 = (
     ProfileOffer(1, 9728, 1, 14, tuple(MigPlacement(start, 1) for start in range(7))),
@@ -43,3 +52,98 @@ def test_other_models_and_cards_without_mig_have_none() -> None:
 @pytest.mark.parametrize(("name", "slices"), [("1g.10gb", 1), ("7g.79gb", 7), ("1g", None), ("g.1", None), ("", None)])
 def test_profile_names(name: str, slices: int | None) -> None:
     assert profile_slices(name) == slices
+
+
+@pytest.mark.parametrize(
+    ("slices", "memory_mib", "card_memory_mib", "name"),
+    [
+        (1, 4864, 40960, "1g.5gb"),
+        (2, 9984, 40960, "2g.10gb"),
+        (3, 20096, 40960, "3g.20gb"),
+        (7, 40448, 40960, "7g.40gb"),
+        (1, 9728, 81920, "1g.10gb"),
+        (7, 80896, 81920, "7g.80gb"),
+        (1, 16384, 143771, "1g.18gb"),
+        (3, 71424, 143771, "3g.71gb"),
+        (1, 5952, 24576, "1g.6gb"),
+    ],
+)
+def test_names_of_profiles(slices: int, memory_mib: int, card_memory_mib: int, name: str) -> None:
+    assert profile_name(slices, memory_mib, card_memory_mib) == name
+
+
+def test_names_of_variants() -> None:
+    assert profile_name(1, 4864, 40960, media=True) == "1g.5gb+me"
+    assert profile_name(2, 9984, 40960, compute=1) == "1c.2g.10gb"
+    assert profile_name(2, 9984, 40960, compute=2) == "2g.10gb"
+
+
+A100_40 = (
+    ProfileOffer(1, 4864, 1, 14, (MigPlacement(0, 1),), number=0),
+    ProfileOffer(3, 20096, 3, 42, (MigPlacement(0, 4), MigPlacement(4, 4)), number=2),
+    ProfileOffer(1, 9984, 1, 14, (MigPlacement(0, 2),), number=9),
+    ProfileOffer(1, 4864, 1, 14, (MigPlacement(6, 1),), number=7, media=True),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("1g.5gb", 0), ("1g.10gb", 9), ("1g.5gb+me", 7), ("1g.6gb", 0), ("3g.19gb", 2), ("2g.10gb", None), ("x", None)],
+)
+def test_a_name_means_the_profile_called_so_else_the_plain_one_of_its_size(name: str, number: int | None) -> None:
+    offer = find_offer(name, A100_40, 40960)
+    assert (offer.number if offer else None) == number
+
+
+def test_without_an_allowlist_all_plain_profiles_are_allowed() -> None:
+    allowed = allowed_profiles("NVIDIA A100-SXM4-40GB", A100_40, (), 40960)
+    assert [each.name for each in allowed.profiles] == ["1g.5gb", "3g.20gb", "1g.10gb"]
+
+
+@pytest.mark.parametrize(
+    ("part", "model", "matches"),
+    [
+        ("A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", True),
+        ("A100-40GB-PCIe", "NVIDIA A100-PCIE-40GB", True),
+        ("A100-SXM", "NVIDIA A100-SXM4-40GB", True),
+        ("A100 80GB", "NVIDIA A100-SXM4-80GB", True),
+        ("A30", "NVIDIA A30", True),
+        ("H20", "NVIDIA H200", False),
+        ("H200", "NVIDIA H20", False),
+        ("A10", "NVIDIA A100-SXM4-40GB", False),
+        ("A10", "NVIDIA A10G", False),
+        ("100", "NVIDIA A100", False),
+        ("", "NVIDIA A100", False),
+    ],
+)
+def test_t31_models_match_by_words(part: str, model: str, matches: bool) -> None:
+    assert model_matches(part, model) is matches
+
+
+H100_80 = (
+    ProfileOffer(1, 9984, 1, 16, (MigPlacement(0, 1),)),
+    ProfileOffer(2, 20096, 2, 32, (MigPlacement(0, 2),)),
+    ProfileOffer(3, 40448, 3, 60, (MigPlacement(0, 4),)),
+    ProfileOffer(7, 81152, 7, 132, (MigPlacement(0, 8),)),
+)
+H100_LIST = (
+    MigAllowlistEntry(("H100-94GB",), ("1g.12gb", "2g.24gb", "3g.47gb", "7g.94gb")),
+    MigAllowlistEntry(("H100-PCIE-80GB", "H100-SXM5-80GB"), ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb")),
+)
+
+
+def test_t31_a_product_whose_name_the_list_writes_otherwise_is_known_by_its_profiles() -> None:
+    allowed = allowed_profiles("NVIDIA H100 80GB HBM3", H100_80, H100_LIST, 81559)
+    assert [each.name for each in allowed.profiles] == ["1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb"]
+    assert allowed_profiles("NVIDIA A100 80GB", H100_80, H100_LIST, 81559) == AllowedProfiles()
+
+
+def test_places_that_others_hold_are_not_offered() -> None:
+    allowed = allowed_profiles("NVIDIA A100-SXM4-80GB", A100, ALLOWLIST)
+    left = without_places(allowed, (MigPlacement(5, 1),))
+    assert [(each.name, [place.start for place in each.placements]) for each in left.profiles] == [
+        ("1g.10gb", [0, 1, 2, 3, 4, 6]),
+        ("3g.40gb", [0]),
+    ]
+    assert left.instances == 6
+    assert without_places(allowed, ()) == allowed

@@ -12,6 +12,11 @@ from hami.core.model import MigPlacement, MigProfile
 from hami.vendors.nvidia.config import MigAllowlistEntry
 
 _NAME: Final = re.compile(r"([0-9]+)g\..+", re.ASCII)
+_WORDS: Final = re.compile(r"[0-9A-Z]+", re.ASCII)
+_PRODUCT: Final = re.compile(r"[A-Z]+[0-9]+[A-Z]*", re.ASCII)
+_MEDIA_SUFFIX: Final = "+me"
+_MEMORY_EIGHTHS: Final = 8
+_MIB_PER_GIB: Final = 1024
 
 
 class ProfileOffer(msgspec.Struct, frozen=True):
@@ -23,6 +28,10 @@ class ProfileOffer(msgspec.Struct, frozen=True):
     slice_count: int
     multiprocessors: int
     placements: tuple[MigPlacement, ...] = ()
+    number: int = -1
+    """The driver's number of the profile."""
+    media: bool = False
+    """The variant with media extensions (`+me`)."""
 
 
 class AllowedProfiles(msgspec.Struct, frozen=True):
@@ -40,29 +49,114 @@ def profile_slices(name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def allowed_profiles(
-    model: str, offers: Sequence[ProfileOffer], allowlist: Iterable[MigAllowlistEntry]
-) -> AllowedProfiles:
-    """Profiles of the first entry whose models occur in the card's name; nothing if there is no such entry.
+def profile_name(slices: int, memory_mib: int, card_memory_mib: int, *, media: bool = False, compute: int = 0) -> str:
+    """NVIDIA's name of a profile: `1g.5gb`, `1g.5gb+me`, and `1c.2g.10gb` for a part of an instance's `compute`.
 
-    A profile's cores are its share of the multiprocessors of the largest profile, rounded up.
+    The size is the instance's share of the card in eighths, rounded up, of the card's GiB: 4864 of 40960 MiB are 5.
     """
-    entry = next((each for each in allowlist if any(part in model for part in each.models)), None)
-    if entry is None:
+    share = -(-memory_mib * _MEMORY_EIGHTHS // max(card_memory_mib, 1))
+    # Halves go up, as in NVIDIA's plugin; whole numbers, so that no float decides.
+    gib = (share * -(-card_memory_mib // _MIB_PER_GIB) * 2 + _MEMORY_EIGHTHS) // (2 * _MEMORY_EIGHTHS)
+    part = f"{compute}c." if compute and compute != slices else ""
+    return f"{part}{slices}g.{gib}gb{_MEDIA_SUFFIX if media else ''}"
+
+
+def find_offer(name: str, offers: Sequence[ProfileOffer], card_memory_mib: int) -> ProfileOffer | None:
+    """The profile that a name means: the one called so, else the plain one of that many slices (spec/node 5.2)."""
+    for offer in offers:
+        if profile_name(offer.slices, offer.memory_mib, card_memory_mib, media=offer.media) == name:
+            return offer
+    slices = profile_slices(name)
+    return next((offer for offer in offers if offer.slices == slices and not offer.media), None)
+
+
+def allowed_profiles(
+    model: str, offers: Sequence[ProfileOffer], allowlist: Sequence[MigAllowlistEntry], card_memory_mib: int = 0
+) -> AllowedProfiles:
+    """Profiles of the first entry whose models name the card; nothing if there is no such entry.
+
+    Without any entry everything that the driver offers is allowed, variants with media extensions left out. A
+    profile's cores are its share of the multiprocessors of the largest profile, rounded up.
+    """
+    own = [
+        profile_name(each.slices, each.memory_mib, card_memory_mib, media=each.media)
+        for each in offers
+        if not each.media
+    ]
+    entry = _entry_of(model, own, allowlist)
+    if allowlist and entry is None:
         return AllowedProfiles()
-    by_slices = {offer.slices: offer for offer in offers}
     largest = max((offer.multiprocessors for offer in offers), default=0) or 1
     found: list[MigProfile] = []
     missing: list[str] = []
-    for name in entry.profiles:
-        offer = by_slices.get(profile_slices(name) or 0)
+    for name in dict.fromkeys(entry.profiles if entry else own):
+        offer = find_offer(name, offers, card_memory_mib)
         if offer is None:
             missing.append(name)
             continue
         cores = -(-offer.multiprocessors * 100 // largest)
         found.append(MigProfile(name, offer.memory_mib, cores, offer.slice_count, offer.placements))
-    instances = max((_disjoint(profile.placements) for profile in found), default=0)
-    return AllowedProfiles(tuple(found), instances, tuple(missing))
+    return AllowedProfiles(tuple(found), most_instances(found), tuple(missing))
+
+
+def without_places(allowed: AllowedProfiles, taken: Sequence[MigPlacement]) -> AllowedProfiles:
+    """The profiles without the places that overlap what somebody else holds on the card."""
+    if not taken:
+        return allowed
+    free = [msgspec.structs.replace(each, placements=_beside(each.placements, taken)) for each in allowed.profiles]
+    left = tuple(profile for profile in free if profile.placements)
+    return AllowedProfiles(left, most_instances(left), allowed.missing)
+
+
+def most_instances(profiles: Iterable[MigProfile]) -> int:
+    """How often the profile that fits most often fits on an empty card."""
+    return max((_disjoint(profile.placements) for profile in profiles), default=0)
+
+
+def _entry_of(model: str, own: Sequence[str], allowlist: Iterable[MigAllowlistEntry]) -> MigAllowlistEntry | None:
+    """The entry for a card, by its name; else the one for its product whose profiles are those of the card.
+
+    Several names of HAMi's default list do not occur in what NVML answers ("H100-SXM5-80GB" is "NVIDIA H100 80GB
+    HBM3", trap T-31), but their profiles tell which card is meant.
+    """
+    entries = list(allowlist)
+    named = (each for each in entries if any(model_matches(part, model) for part in each.models))
+    same = (
+        each
+        for each in entries
+        if _products(each.models) & set(_words(model)) and all(name in own for name in each.profiles[:-1] or ("",))
+    )
+    return next(named, None) or next(same, None)
+
+
+def model_matches(part: str, model: str) -> bool:
+    """Whether a model of the allowlist means a card of NVML's name `model`.
+
+    All its words in any order, or a run of characters that ends no number in the middle: `A100-SXM` is in
+    `A100-SXM4`, `H20` not in `H200` (trap T-31).
+    """
+    words, wanted = _words(model), _words(part)
+    if not wanted:
+        return False
+    if set(wanted) <= set(words):
+        return True
+    spaced, run = " ".join(words), " ".join(wanted)
+    ends_in_number = run[-1].isdigit()
+    pattern = rf"(?<![0-9A-Z]){re.escape(run)}" + (r"(?![0-9A-Z])" if ends_in_number else "")
+    return re.search(pattern, spaced) is not None
+
+
+def _words(text: str) -> list[str]:
+    return _WORDS.findall(text.upper())
+
+
+def _products(models: Iterable[str]) -> set[str]:
+    """Words such as H100 or GH200; the size of the memory (80GB) begins with a digit and is none."""
+    return {word for model in models for word in _words(model) if _PRODUCT.fullmatch(word)}
+
+
+def _beside(placements: Iterable[MigPlacement], taken: Sequence[MigPlacement]) -> tuple[MigPlacement, ...]:
+    return tuple(each for each in placements if not any(each.overlaps(other) for other in taken))
 
 
 def _disjoint(placements: Iterable[MigPlacement]) -> int:
