@@ -21,11 +21,10 @@ from hami.core.reasons import Reason, Rejection
 from hami.placement import simulation
 from hami.placement.answers import EventText, FilterAnswer
 from hami.placement.claims import ClaimState
-from hami.placement.columns import BoolArray
-from hami.placement.fitting import FittingNodes
+from hami.placement.fitting import FittingNodes, Offered
 from hami.placement.names import NodeNames
 from hami.placement.refusals import EvaluationCache, Evaluations, News
-from hami.placement.shapes import Shapes
+from hami.placement.vendor_columns import BoolArray
 from hami.placement.world import Slicer, World, unregistered_text
 
 __all__ = ["Engine", "FilterAnswer", "NodeNames"]
@@ -43,8 +42,9 @@ class Engine:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._shapes = Shapes(world.registry, world.defaults)
+        self._shapes = world.shapes
         self._evaluations = EvaluationCache(world.registry)
+        world.on_rules.append(self._evaluations.forget)
         self._news = News()
 
     def filter(self, pod: Pod, names: NodeNames) -> FilterAnswer:
@@ -93,10 +93,11 @@ class Engine:
         self._world.settle_now()
         columns = self._world.columns
         mask = columns.candidates(shape)
-        fitting = FittingNodes.of(columns, mask, spread=_spreads(shape))
+        offer = Offered(columns, names)
+        fitting = FittingNodes.of(columns, offer, mask, spread=_spreads(shape))
         namespace = pod.metadata.namespace
         evaluations = self._evaluations_of(shape, self._world.quotas.room(namespace))
-        for name in self._candidates(mask, names, spread=_spreads(shape)):
+        for name in self._candidates(mask, offer, spread=_spreads(shape)):
             view = self._world.view(name)
             if view is None or view.problem or evaluations.known(name, view):
                 continue
@@ -129,9 +130,9 @@ class Engine:
             return FilterAnswer(node=node)
         return FilterAnswer(error=f"pod {pod.key} is already bound to node {node}, which was not offered")
 
-    def _candidates(self, mask: BoolArray, names: NodeNames, *, spread: bool) -> Iterator[str]:
-        """Offered candidates in rank order. `mask` is used up."""
-        columns = self._world.columns
+    def _candidates(self, mask: BoolArray, offer: Offered, *, spread: bool) -> Iterator[str]:
+        """Offered candidates in rank order, once each as long as nodes neither come nor go. `mask` is used up."""
+        columns, names = self._world.columns, offer.names
         if 4 * names.count >= len(columns):
             for _ in range(_PROBES):
                 place = columns.best(mask, spread=spread)
@@ -141,14 +142,18 @@ class Engine:
                 name = columns.name(place)
                 if name and names.contains(name):
                     yield name
-        offered = columns.mask_of(names.list())[: len(mask)] & mask
+        version = columns.version
+        offered = offer.mask[: len(mask)] & mask
         for _ in range(_PROBES):
             place = columns.best(offered, spread=spread)
             if place is None:
                 return
             offered[place] = False
             yield columns.name(place)
-        yield from [columns.name(place) for place in columns.ranked(offered, spread=spread)]
+            if version != columns.version:
+                break
+        ranked = [columns.name(place) for place in columns.ranked(offered, spread=spread)]
+        yield from ranked if version == columns.version else names.list()
 
     def _reserve(self, pod: Pod, names: NodeNames, node: str, found: Fit, fitting: FittingNodes) -> FilterAnswer:
         standing = self._standing(pod, names)
@@ -158,7 +163,7 @@ class Engine:
         self._world.ledger.reserve(pod, node, found, clock.monotonic_s(), clock.unix_s())
         self._news.forget(pod.metadata.uid)
         self._world.waking.placed(pod.metadata.uid)
-        return FilterAnswer(node=node, narrate=functools.partial(fitting.event, node, names))
+        return FilterAnswer(node=node, narrate=functools.partial(fitting.event, node))
 
     def _no_fit(
         self, pod: Pod, names: NodeNames, shape: PodRequest, evaluations: Evaluations, fitting: FittingNodes

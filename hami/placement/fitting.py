@@ -10,11 +10,30 @@ from numpy.typing import NDArray
 from hami.core import narrative
 from hami.core.keys import EVENT_FILTERING_SUCCEED
 from hami.placement.answers import EventText
-from hami.placement.columns import BoolArray, Columns
+from hami.placement.columns import Columns
 from hami.placement.names import NodeNames
+from hami.placement.vendor_columns import BoolArray
 
 _LISTED = 10
 """Nodes named in the event, best first; upstream names them all (spec/scheduler 4.8)."""
+
+
+class Offered:
+    """The nodes that a call offers, as a mask over the places of `columns`, worked out once as long as places stay."""
+
+    def __init__(self, columns: Columns, names: NodeNames) -> None:
+        self._columns = columns
+        self.names = names
+        self._version = -1
+        self._mask: BoolArray | None = None
+
+    @property
+    def mask(self) -> BoolArray:
+        """Raises msgspec.DecodeError if the names are no list of texts."""
+        if self._mask is None or self._version != self._columns.version:
+            self._mask = self._columns.mask_of(self.names.list())
+            self._version = self._columns.version
+        return self._mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +41,18 @@ class FittingNodes:
     """Candidates and scores at the time of a decision, over the places of `columns`."""
 
     columns: Columns
+    offer: Offered
     mask: BoolArray
     scores: NDArray[np.float32]
     spread: bool
 
     @classmethod
-    def of(cls, columns: Columns, mask: BoolArray, *, spread: bool) -> FittingNodes:
-        return cls(columns, mask.copy(), columns.scores[: len(mask)].copy(), spread)
+    def of(cls, columns: Columns, offer: Offered, mask: BoolArray, *, spread: bool) -> FittingNodes:
+        return cls(columns, offer, mask.copy(), columns.scores[: len(mask)].copy(), spread)
 
-    def event(self, node: str, names: NodeNames) -> tuple[EventText, ...]:
-        """The event for the choice of `node` among `names`."""
-        size = len(self.mask)
-        offered = np.flatnonzero(self.mask & self.columns.mask_of(names.list())[:size])
+    def event(self, node: str) -> tuple[EventText, ...]:
+        """The event for the choice of `node` among the nodes offered."""
+        offered = np.flatnonzero(self.mask & self.offer.mask[: len(self.mask)])
         scores = self.scores[offered]
         if len(offered) > _LISTED:
             best = np.partition(scores if self.spread else -scores, _LISTED)[_LISTED]
@@ -43,5 +62,5 @@ class FittingNodes:
             shown = offered
         order = np.lexsort((self.columns.ranks[shown], scores if self.spread else -scores))[:_LISTED]
         listed = [(self.columns.name(int(shown[at])), float(scores[at])) for at in order]
-        text = narrative.filtering_succeed(node, listed, names.count, len(offered))
+        text = narrative.filtering_succeed(node, listed, self.offer.names.count, len(offered))
         return ((False, EVENT_FILTERING_SUCCEED, text),)
