@@ -11,7 +11,7 @@ PROFILE ?= a100
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: changelog scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane demo control-plane bench soak shim shim-debug proto lock docs-reference chart test-chart clean
+.PHONY: changelog scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane demo control-plane bench soak shim shim-debug proto lock docs-reference chart test-chart images clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort | awk -F'\t' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -88,6 +88,9 @@ docs-reference: $(STAMP) ## Regenerates docs/reference from the code
 
 chart: $(STAMP) ## Regenerates the chart's schema and manifests/
 	@$(BIN)/python -m scripts.chart
+
+images: $(STAMP) ## Builds the container images into HAMI_CACHE/images (root, buildah, mmdebstrap)
+	@$(BIN)/python -m scripts.images $(ARGS)
 
 clean: ## Removes the environment and build leftovers of this checkout
 	@rm -rf $(VENV) build dist bench-results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,6 +11,7 @@ import pytest
 
 from hami import __version__
 from hami.config.device_plugin import FLAGS
+from scripts import images
 from tests.chart.rendering import ROOT
 
 DOCKERFILES = ("Dockerfile.scheduler", "Dockerfile.plugin")
@@ -30,9 +31,10 @@ def test_what_is_copied_is_there_and_not_ignored(name: str) -> None:
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_bases_are_arguments_and_packages_are_locked(name: str) -> None:
     text = (ROOT / name).read_text()
-    assert set(re.findall(r"^FROM (\S+)", text, flags=re.M)) <= {"${BASE}", "${BUILD_BASE}"}
+    stages = set(re.findall(r" AS (\S+)$", text, flags=re.M))
+    assert set(re.findall(r"^FROM (\S+)", text, flags=re.M)) <= {"${BASE}", "${BUILD_BASE}"} | stages
     installs = re.findall(
-        r"pip\S* install[^\n]*(?:\\\n[^\n]*)*", text + (ROOT / "docker" / "install-hami.sh").read_text()
+        r"pip\S* install[^\n]*(?:\\\n[^\n]*)*", text + (ROOT / "docker" / "install-packages.sh").read_text()
     )
     assert installs
     assert all("--require-hashes" in install for install in installs)
@@ -40,6 +42,25 @@ def test_bases_are_arguments_and_packages_are_locked(name: str) -> None:
 
 def test_scheduler_image_runs_as_nobody_special() -> None:
     assert "USER 65532:65532" in (ROOT / "Dockerfile.scheduler").read_text()
+
+
+def test_images_are_named_after_everything_that_they_copy() -> None:
+    for name, (dockerfile, *sources) in images.SOURCES.items():
+        copied = set(re.findall(r"^COPY (?!--from)(\S+) ", (ROOT / dockerfile).read_text(), flags=re.M))
+        forgotten = {one for one in copied if not any(one == each or one.startswith(f"{each}/") for each in sources)}
+        assert not forgotten, f"{name}: a change of {forgotten} would not be seen"
+
+
+def test_name_changes_with_content_and_base_only() -> None:
+    before = images.content("hami-scheduler", "base:1")
+    assert images.content("hami-scheduler", "base:1") == before
+    assert images.content("hami-scheduler", "base:2") != before
+    assert images.content("hami-device-plugin", "base:1") != before
+
+
+def test_an_unknown_image_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="no image 'hami': there are hami-scheduler, hami-device-plugin, kube-sched"):
+        images.ensure("hami")
 
 
 def install(source: Path, target: Path) -> None:
