@@ -57,7 +57,11 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
         hook_path=settings.hook_path,
         container_hook_path=settings.container_hook_path,
         lock_dir=settings.lock_dir,
+        require_shim=settings.nvml == "real",
         cdi_root=settings.cdi_root,
+        cdi_hook_path=settings.cdi_hook_path,
+        driver_root=Path(settings.driver_root),
+        driver_root_here=Path(settings.driver_root_here),
         mode=node.mode,
         hidden_uuids=node.hidden_uuids,
         hidden_indexes=node.hidden_indexes,
@@ -92,7 +96,7 @@ class Process:
         settings = self._settings
         client = await ApiClient.load(settings.kubeconfig or None)
         recorder = EventRecorder(client, COMPONENT, host=settings.node_name)
-        probe = open_probe(settings.nvml, node_name=settings.node_name, driver_root=Path(settings.driver_root))
+        probe = open_probe(settings.nvml, node_name=settings.node_name, driver_root=Path(settings.driver_root_here))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload, recorder)
         try:
             if settings.cleanup:

@@ -35,6 +35,8 @@ class DevicePluginSettings(msgspec.Struct, frozen=True):
     pass_device_specs: bool
     cdi_annotation_prefix: str
     driver_root: str
+    driver_root_here: str
+    cdi_hook_path: str
     heartbeat: str
     register_format: str
     topology_score: bool
@@ -96,6 +98,22 @@ FLAGS: Final = (
     Flag("cdi-annotation-prefix", "prefix of CDI annotation keys", "cdi.k8s.io/", env="CDI_ANNOTATION_PREFIX"),
     Flag("nvidia-driver-root", "host folder of the driver", "/", env="NVIDIA_DRIVER_ROOT", metavar="DIR"),
     Flag(
+        "driver-root-ctr-path",
+        "the driver's folder as this process sees it; empty: the same",
+        "",
+        env="DRIVER_ROOT_CTR_PATH",
+        aliases=("container-driver-root",),
+        metavar="DIR",
+    ),
+    Flag(
+        "nvidia-cdi-hook-path",
+        "NVIDIA's hook tool on the host, for CDI specifications; empty: none",
+        "/usr/bin/nvidia-ctk",
+        env="NVIDIA_CDI_HOOK_PATH",
+        aliases=("nvidia-ctk-path",),
+        metavar="FILE",
+    ),
+    Flag(
         "heartbeat",
         "write the node's proof of life every 30 s, or only what changed",
         "always",
@@ -154,10 +172,6 @@ IGNORED: Final = (
     *KLOG,
     "mig-strategy",
     "fail-on-init-error",
-    "nvidia-cdi-hook-path",
-    "nvidia-ctk-path",
-    "driver-root-ctr-path",
-    "container-driver-root",
     "device-discovery-strategy",
     "imex-channel-ids",
     "imex-required",
@@ -197,13 +211,15 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[DevicePlu
         device_id_strategy=values["device_id_strategy"],
         pass_device_specs=values["pass_device_specs"],
         cdi_annotation_prefix=values["cdi_annotation_prefix"],
-        driver_root=values["nvidia_driver_root"],
+        driver_root=values["nvidia_driver_root"] or "/",
+        driver_root_here=values["driver_root_ctr_path"] or values["nvidia_driver_root"] or "/",
+        cdi_hook_path=values["nvidia_cdi_hook_path"],
         heartbeat=values["heartbeat"],
         register_format=values["register_format"],
         topology_score=values["topology_score"],
         ops_listen=parse_address(ops, default_https=False, flag="metrics-bind-address") if ops else None,
         cleanup=values["cleanup"],
-        dev_root=values["dev_root"] or values["nvidia_driver_root"],
+        dev_root=values["dev_root"] or values["nvidia_driver_root"] or "/",
         feature_envs=tuple(
             (f"NVIDIA_{name.upper()}", "enabled") for name in ("gdrcopy", "gds", "mofed") if values[f"{name}_enabled"]
         ),

@@ -35,6 +35,8 @@ from hami.vendors.nvidia.names import TO_ALLOCATE_KEY
 
 _PATCH_ATTEMPTS: Final = 3
 _FAILURE_TIMEOUT_S: Final = 3.0
+_RESERVED_FOR_THE_REST: Final = 0.2
+"""Part of the deadline that waiting for the host leaves to the API server."""
 _AGAIN: Final = "Delete the pod so that it is scheduled again; a controller's pod is replaced by itself."
 
 log = structlog.get_logger(__name__)
@@ -102,6 +104,8 @@ class Allocator:
         limit_s = self._settings.allocate_timeout_s
         deadline_s = asyncio.get_running_loop().time() + limit_s
         attempt = _Attempt()
+        if requests:
+            await self._setup.ready(deadline_s - limit_s * _RESERVED_FOR_THE_REST)
         try:
             async with asyncio.timeout_at(deadline_s):
                 await self._turn.acquire()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +13,16 @@ from hami.core.errors import AllocateError
 from hami.core.objects import Container
 from hami.core.whose_call import Call
 from hami.deviceplugin.board import BoardState
+from hami.deviceplugin.cdi_files import CdiFiles
+from hami.deviceplugin.host_devices import card_node, control_nodes
 from hami.deviceplugin.host_files import container_dir, limits_file, prepare_container_dir, write_atomically
 from hami.deviceplugin.settings import PluginSettings
+from hami.deviceplugin.shim_wait import library_file, shim_problem, wait_for_shim
 from hami.vendors.nvidia.edits import DeviceListStrategy, EditContext, container_edits, limits_text
 from hami.vendors.nvidia.folders import REGION_SUFFIX
 from hami.vendors.nvidia.names import ENV_DISABLE_CONTROL, MODE_MIG
 
 _READ_MODE: Final = 0o644
-_CONTROL_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 
 
 class ContainerSetup:
@@ -29,6 +30,15 @@ class ContainerSetup:
 
     def __init__(self, settings: PluginSettings) -> None:
         self._settings = settings
+        self._cdi = CdiFiles(settings)
+
+    async def ready(self, until_s: float) -> None:
+        """Waits for what the host lacks, at most until `until_s`; `prepare` says what is still missing then."""
+        await wait_for_shim(self._settings, until_s)
+
+    async def describe(self, state: BoardState) -> None:
+        """Writes the CDI specifications, where names of theirs are handed out. Raises OSError."""
+        await asyncio.to_thread(self._cdi.ensure, state.cards)
 
     async def prepare(self, call: Call, state: BoardState) -> ContainerEdits:
         """Makes the container's folder and returns its edits. Raises AllocateError, OSError and ValueError."""
@@ -42,6 +52,10 @@ class ContainerSetup:
 
     def _prepare(self, call: Call, state: BoardState, folder: Path) -> ContainerEdits:
         settings = self._settings
+        problem = shim_problem(settings)
+        if problem:
+            raise AllocateError(problem)
+        cdi_features = self._cdi.ensure(state.cards)
         cache_name = str(uuid.uuid4())
         region = f"{cache_name}{REGION_SUFFIX}"
         prepare_container_dir(folder, settings.lock_dir, region)
@@ -56,7 +70,7 @@ class ContainerSetup:
             cache_name=cache_name,
             region_file=str(folder / region),
             plugin_version=settings.version,
-            has_versioned_library=(settings.vgpu_dir / f"libvgpu.so.{settings.version}").is_file(),
+            has_versioned_library=library_file(settings).name != "libvgpu.so",
             has_license=(settings.vgpu_dir / "license").is_file(),
             disable_control=settings.allow_disable_control and opts_out(container),
             memory_scaling=settings.nvidia.device_memory_scaling,
@@ -65,6 +79,7 @@ class ContainerSetup:
             device_list_strategies=tuple(DeviceListStrategy(each) for each in settings.device_list_strategies),
             visible_ids=self._visible_ids(call, state),
             feature_envs=settings.feature_envs,
+            cdi_features=cdi_features,
             cdi_annotation_prefix=settings.cdi_annotation_prefix,
             pass_device_specs=settings.pass_device_specs,
             device_nodes=self._device_nodes(call, state) if settings.pass_device_specs else (),
@@ -81,15 +96,10 @@ class ContainerSetup:
 
     def _device_nodes(self, call: Call, state: BoardState) -> tuple[DeviceNode, ...]:
         """Control nodes that exist here, then the node of each card (spec/node 2.9)."""
-        dev = self._settings.dev_root / "dev"
-        control = [dev / name for name in _CONTROL_NODES if (dev / name).exists()]
-        cards = [state.card(share.device_id) for share in call.shares]
-        return tuple(_nodes([*control, *(dev / f"nvidia{card.minor}" for card in cards if card is not None)]))
-
-
-def _nodes(paths: Iterable[Path]) -> Iterable[DeviceNode]:
-    for path in dict.fromkeys(paths):
-        yield DeviceNode(container_path=f"/dev/{path.name}", host_path=str(path))
+        root = self._settings.dev_root
+        cards = (state.card(share.device_id) for share in call.shares)
+        nodes = [*control_nodes(root), *(card_node(root, card) for card in cards if card is not None)]
+        return tuple(dict.fromkeys(nodes))
 
 
 def opts_out(container: Container) -> bool:

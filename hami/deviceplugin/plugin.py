@@ -50,9 +50,8 @@ class Plugin:
         self.registered = asyncio.Event()
         self.generation = 0
         """How often kubelet has registered us."""
-        self._allocator = Allocator(
-            settings, self.board, writer, events, ContainerSetup(settings), lambda: self.generation
-        )
+        self._setup = ContainerSetup(settings)
+        self._allocator = Allocator(settings, self.board, writer, events, self._setup, lambda: self.generation)
         self._servicer = DevicePluginServicer(settings, self.board, self._allocator, Preferences(settings, writer))
         self._watch = CardWatch(settings, self.board, probe, events, time.monotonic)
         check = self.offer_check = OfferCheck(settings, events, time.monotonic)
@@ -107,6 +106,7 @@ class Plugin:
         settings = self._settings
         # Taken again each time: the folder may have been made anew, with the lock's file gone.
         self._lock.acquire()
+        await self._setup.describe(self.board.state)
         async with PluginServer(settings.plugin_socket, self._servicer):
             await register(
                 settings.kubelet_socket,

@@ -49,7 +49,14 @@ class PluginSettings(msgspec.Struct, frozen=True):
     container_hook_path: Path | None = None
     """The same prefix inside containers, where it differs (a host whose /usr/local cannot be written)."""
     lock_dir: Path = Path("/tmp/vgpulock")  # noqa: S108 - the name that the shim knows, on host and in containers
+    require_shim: bool = True
+    """Allocate waits for the in-container library on the host; off for simulated cards, which nobody can use up."""
     cdi_root: Path = Path("/var/run/cdi")
+    cdi_hook_path: str = ""
+    """NVIDIA's hook tool on the host, written into CDI specifications; empty: none."""
+    driver_root: Path = Path("/")
+    """Host folder of the driver, and the same folder as this process sees it."""
+    driver_root_here: Path = Path("/")
     mode: str = MODE_CORE
     hidden_uuids: tuple[str, ...] = ()
     hidden_indexes: tuple[int, ...] = ()

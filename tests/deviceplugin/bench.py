@@ -78,10 +78,18 @@ class Bench:
         self.events = RecordedEvents()
         self.profile = folder / "profile.yaml"
         self.profile.write_text(CARDS)
+        self.install_shim()
         self._tasks: list[asyncio.Task[None]] = []
         self._clients: list[ApiClient] = []
         self.plugin: Plugin
         self.plugin_client: MortalClient
+
+    def install_shim(self, container_hook_path: Path | None = None) -> None:
+        """What the installer leaves on the host."""
+        vgpu = self.folder / "hook/vgpu"
+        vgpu.mkdir(parents=True, exist_ok=True)
+        (vgpu / "libvgpu.so").write_text("library")
+        (vgpu / "ld.so.preload").write_text(f"{container_hook_path or self.folder / 'hook'}/vgpu/libvgpu.so\n")
 
     def settings(self, **changes: Any) -> PluginSettings:
         base = PluginSettings(
@@ -90,6 +98,10 @@ class Bench:
             kubelet_dir=self.kubelet.folder,
             hook_path=self.folder / "hook",
             lock_dir=self.folder / "lock",
+            cdi_root=self.folder / "cdi",
+            driver_root=self.folder / "root",
+            driver_root_here=self.folder / "root",
+            dev_root=self.folder / "root",
             report_interval_s=0.05,
             watch_interval_s=0.01,
             register_form=RegisterForm.JSON,

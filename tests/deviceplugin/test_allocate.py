@@ -239,6 +239,7 @@ async def test_opting_out_has_no_effect_where_it_is_not_allowed(node: Bench) -> 
 
 
 async def test_containers_may_know_the_hook_path_by_another_name(node: Bench) -> None:
+    node.install_shim(Path("/opt/hami"))
     await node.start_plugin(container_hook_path=Path("/opt/hami"))
     await node.bound_pod("p1", ONE)
     answer = (await node.kubelet.allocate([f"{A}-0"])).container_responses[0]

@@ -14,6 +14,7 @@ import msgspec
 from hami.core.container_edits import ContainerEdits, DeviceNode, Mount
 from hami.core.model import ContainerShares
 from hami.vendors.nvidia import names
+from hami.vendors.nvidia.cdi import ALL, CdiClass, qualified
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.folders import REGION_SUFFIX
 
@@ -23,7 +24,6 @@ CONTAINER_VALIDATOR: Final = "/usr/bin/vgpuvalidator"
 PRELOAD_FILE: Final = "/etc/ld.so.preload"
 CONTAINER_LIMITS: Final = "/usr/local/vgpu/vgpu.conf"
 """Where our in-container library reads limits that the container's own variables cannot lift."""
-_CDI_KIND: Final = "k8s.device-plugin.nvidia.com"
 _VOLUME_LIST_DIR: Final = "/var/run/nvidia-container-devices"
 _NO_CORE_LIMIT: Final = "disable"
 
@@ -73,6 +73,8 @@ class EditContext(msgspec.Struct, frozen=True):
     feature_envs: tuple[tuple[str, str], ...] = ()
     """Variables of gdrcopy, gds, mofed and IMEX channels."""
     cdi_annotation_prefix: str = "cdi.k8s.io/"
+    cdi_features: tuple[CdiClass, ...] = ()
+    """Further kinds that every container gets, all of each: those turned on and found on the host."""
 
     @property
     def container_vgpu(self) -> str:
@@ -109,7 +111,8 @@ def limits_text(shares: ContainerShares, context: EditContext, config: NvidiaCon
 def _device_list(shares: ContainerShares, context: EditContext) -> ContainerEdits:
     ids = tuple(dict.fromkeys(context.visible_ids or (share.device_id for share in shares)))
     strategies = context.device_list_strategies
-    cdi_names = tuple(f"{_CDI_KIND}/gpu={each}" for each in ids)
+    features = tuple(qualified(each, ALL) for each in context.cdi_features)
+    cdi_names = (*(qualified(CdiClass.GPU, each) for each in ids), *features)
     with_annotation = DeviceListStrategy.CDI_ANNOTATIONS in strategies
     annotation = f"{context.cdi_annotation_prefix}nvidia-device-plugin_{context.cache_name}"
     cdi = ContainerEdits(
