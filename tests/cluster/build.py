@@ -1,7 +1,7 @@
 """Build the Kubernetes control plane from the Go module proxy, once, into `$HAMI_CACHE`.
 
 The sources and their pinned versions are the two modules under `go/`: `hyper` (kube-apiserver,
-kube-controller-manager, kube-scheduler, kubelet and kubectl in one binary) and `etcd`. Their go.mod and go.sum are
+kube-controller-manager, kube-scheduler, kubelet, kube-proxy and kubectl in one binary) and `etcd`. Their go.mod and go.sum are
 the only place that names a version. A build lands in a folder named after a hash of those files, by one rename, so
 an interrupted build leaves nothing half-made and a changed version never meets an old binary.
 
@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "go"
-COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
 COLD_BUILD_BYTES = 8 << 30  # module cache 1 GB, build cache 5 GB, binaries, and room to breathe
 PROGRESS_INTERVAL_S = 15.0
 

@@ -18,6 +18,7 @@ import (
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
@@ -38,6 +39,8 @@ func main() {
 		command = controllermanager.NewControllerManagerCommand()
 	case "kube-scheduler":
 		command = scheduler.NewSchedulerCommand()
+	case "kube-proxy":
+		command = proxy.NewProxyCommand()
 	case "kubelet":
 		command = kubelet.NewKubeletCommand(context.Background())
 	default:
