@@ -191,6 +191,28 @@ def build_shim(kind: str = "release", sanitizer: str | None = None) -> Path:
     return out / "build"
 
 
+def build_arm64(python: str) -> Path:
+    """libvgpu.so for arm64, compiled by zig (the ziglang package of `python`), for glibc 2.28.
+
+    Raises: BuildError.
+    """
+    tools = Path(sys.executable).parent
+    with _built_once("shim-arm64-" + _content_hash([Path(__file__), *_files(SHIM_SOURCES)])) as (out, needed):
+        if needed:
+            zig = f"'{python}', '-m', 'ziglang'"
+            cross = out / "arm64.ini"
+            cross.write_text(
+                f"[binaries]\nc = [{zig}, 'cc', '-target', 'aarch64-linux-gnu.2.28']\nar = [{zig}, 'ar']\n"
+                "[host_machine]\nsystem = 'linux'\ncpu_family = 'aarch64'\ncpu = 'aarch64'\nendian = 'little'\n"
+            )
+            env = ["env", f"PATH={tools}{os.pathsep}{os.environ.get('PATH', '')}"]
+            env += [f"ZIG_GLOBAL_CACHE_DIR={_cache_root() / 'zig'}"]
+            meson = [str(tools / "meson")]
+            _call([*env, *meson, "setup", str(out / "build"), str(SHIM_SOURCES), f"--cross-file={cross}"])
+            _call([*env, *meson, "compile", "-C", str(out / "build"), "vgpu:shared_library"])
+    return out / "build" / "libvgpu.so"
+
+
 UNITS = {
     "parser": ("parse.c",),
     "fuzz_config": ("config.c", "parse.c", "log.c"),
