@@ -64,6 +64,7 @@ def set_env(
         yield PatchOp("add", f"{path}/env", missing)
     elif present is not None:
         yield from (PatchOp("add", f"{path}/env/-", variable) for variable in missing)
+    if present and dropped:
         # From the end, so that positions stay true while the patch is applied.
         gone = (at for at in reversed(range(len(present))) if present[at].name in dropped)
         yield from (PatchOp("remove", f"{path}/env/{at}") for at in gone)

@@ -51,6 +51,8 @@ def read_whole(quantity: Quantity) -> Whole:
     is no quantity and for a number that is not whole.
     """
     text = str(quantity)
+    if text.isdecimal() and text.isascii() and len(text) <= _MAX_TEXT_CHARS:
+        return Whole(int(text), "")
     number, suffix = _exact(text)
     if number.denominator != 1:
         raise ValueError(f"{text} is not a whole number")

@@ -162,7 +162,7 @@ class Columns:
             place = len(self._names)
             self._names.append(name)
             if place >= self._capacity:
-                self._grow(max(_FIRST_NODES, 2 * self._capacity))
+                self._grow(_FIRST_NODES + self._capacity * 5 // 4)
         self._place_of[name] = place
         self._present[place] = True
         return place
