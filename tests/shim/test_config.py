@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -147,6 +148,24 @@ def test_environment_lowers_the_file_but_never_lifts_it(
     box = container(limit_mib=None, VGPU_CONFIG_FILE=path, CUDA_DEVICE_MEMORY_LIMIT_0=environment)
     region = {"CUDA_DEVICE_MEMORY_SHARED_CACHE": None}
     assert json_lines(box.run("cards", 1, extra=region))[0]["total"] == total_mib * MIB
+
+
+@pytest.mark.parametrize(
+    ("file", "environment", "percent"),
+    [("30", "20", 20), ("30", "80", 30), ("30", "0", 30), ("30", "rubbish", 30), ("0", "80", 80), ("100", "80", 80)],
+)
+def test_environment_lowers_the_core_limit_but_never_lifts_it(
+    container: ContainerFactory, tmp_path: Path, file: str, environment: str, percent: int
+) -> None:
+    path = _write(tmp_path, f"CUDA_DEVICE_MEMORY_LIMIT_0=100m\nCUDA_DEVICE_SM_LIMIT={file}\n")
+    box = container(limit_mib=None, VGPU_CONFIG_FILE=path, CUDA_DEVICE_SM_LIMIT=environment)
+    region = {"CUDA_DEVICE_MEMORY_SHARED_CACHE": str(tmp_path / "core.cache")}
+    mounted = tmp_path / "vgpu.conf"
+    mounted.write_text(mounted.read_text() + f"CUDA_DEVICE_MEMORY_SHARED_CACHE={tmp_path / 'core.cache'}\n")
+    assert box.run("test_alloc", 1, extra=region).returncode == 0
+    shown = box.run([str(box.shim / "vgpu-info")], extra=region).stdout
+    assert re.search(r"core limit +(\d+) %", shown), shown
+    assert int(re.findall(r"core limit +(\d+) %", shown)[0]) == percent
 
 
 def test_unreadable_file_refuses(container: ContainerFactory, tmp_path: Path) -> None:

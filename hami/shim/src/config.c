@@ -65,6 +65,11 @@ static void set_memory_limit(vgpu_config_t *config, const char *name, const char
     }
 }
 
+/* 0 and 100 both mean that nothing is limited. */
+static bool lowers(uint32_t percent, uint32_t than) {
+    return percent != 0 && (than == 0 || percent < than);
+}
+
 static void set_core_limit(vgpu_config_t *config, const char *name, const char *value, bool environment) {
     uint32_t percent;
     const char *why = vgpu_parse_percent(value, &percent);
@@ -76,7 +81,8 @@ static void set_core_limit(vgpu_config_t *config, const char *name, const char *
     }
     int index = suffix_index(name + strlen(CORE_NAME));
     for (int i = 0; i < VGPU_MAX_DEVICES; i++) {
-        if (index == -1 || index == i) {
+        bool may = !environment || !config->from_file || lowers(percent, config->core_limit[i]);
+        if (may && (index == -1 || index == i)) {
             config->core_limit[i] = percent;
         }
     }

@@ -1,5 +1,6 @@
 /* vgpu-info: limits, use and processes of this container, as the shim sees them. Takes no slot and loads no driver. */
 #include <stdio.h>
+#include <string.h>
 
 #include "config.h"
 #include "region_file.h"
@@ -27,6 +28,19 @@ static void print_card(const vgpu_region_t *region, int card) {
     }
 }
 
+/* Before the first process uses a card there is no region: what the settings say of the cards they list. */
+static void print_configured(const vgpu_config_t *config) {
+    const char *at = config->visible;
+    for (int card = 0; *at != '\0'; card++) {
+        char uuid[VGPU_UUID_LEN];
+        size_t length = strcspn(at, ",");
+        snprintf(uuid, sizeof uuid, "%.*s", (int)length, at);
+        printf("card %d  %s\n", card, uuid);
+        print_bytes("memory limit", vgpu_config_limit(config, uuid, card, -1));
+        at += length + (at[length] == ',' ? 1 : 0);
+    }
+}
+
 int main(void) {
     const vgpu_config_t *config = vgpu_config();
     printf("configuration  %s\n", config->refused     ? config->reason
@@ -36,6 +50,7 @@ int main(void) {
     printf("region         %s\n", config->region_path);
     const vgpu_region_t *region = vgpu_region_view(config->region_path);
     if (region == NULL) {
+        print_configured(config);
         printf("no process has used a card yet\n");
         return config->refused ? 1 : 0;
     }

@@ -69,6 +69,11 @@ static void compare(const vgpu_config_t *alone, const vgpu_config_t *both) {
         MUST(both->reason[0] != '\0');
         return;
     }
+    for (int card = 0; card < VGPU_MAX_DEVICES; card++) {
+        uint32_t owner = alone->core_limit[card];
+        uint32_t limit = both->core_limit[card];
+        MUST(owner == 0 || owner == 100 || (limit != 0 && limit <= owner));
+    }
     for (int card = 0; card < CARDS; card++) {
         uint64_t owner = vgpu_config_limit(alone, uuids[card], card, card);
         uint64_t limit = vgpu_config_limit(both, uuids[card], card, card);
