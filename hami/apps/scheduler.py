@@ -33,16 +33,20 @@ from hami.kube.reflector import EventType, Reflector, ReflectorStats
 from hami.kube.role_label import RoleLabel
 from hami.kube.writer import KubeWriter
 from hami.obs import logs, metrics
+from hami.placement.all_fits import AllFits
 from hami.placement.announce import AnnouncingFilters
 from hami.placement.auditor import Auditor
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.pod_labels import PodLabels
+from hami.placement.preemptable import PreemptableFilters
+from hami.placement.preemption import Preemption
 from hami.placement.world import World
 from hami.vendors.nvidia.device import Nvidia
 from hami.web import app, asgi, card_metrics
 from hami.web.extender import Extender, Filters
 from hami.web.server import Listener, serving
+from hami.web.verbs import Verbs
 from hami.web.webhook import Webhook
 
 _SILENT_LIMIT_S: Final = 300.0
@@ -143,8 +147,11 @@ class Scheduler:
         filters: Filters = Engine(self.world)
         if settings.patch_in_filter:
             filters = AnnouncingFilters(filters, self.world, writer)
-        extender = Extender(filters, binder, self, recorder)
-        return app.build(extender, Webhook(review), self.missing)
+        filters = PreemptableFilters(filters, self.world, enabled=settings.preempt)
+        every_fit = AllFits(self.world, filters)
+        extender = Extender(filters, binder, self, recorder, every_fit, always_every_fit=settings.all_feasible)
+        verbs = Verbs(self, every_fit, Preemption(self.world, writer) if settings.preempt else None)
+        return app.build(extender, Webhook(review), self.missing, verbs.routes())
 
     def _follow_leadership(self, client: ApiClient) -> list[Coroutine[Any, Any, None]]:
         """What keeps this replica's role true; without election it always leads."""

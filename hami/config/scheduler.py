@@ -37,6 +37,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     allow_disable_control: bool
     warn_only: bool
     patch_in_filter: bool
+    all_feasible: bool
+    preempt: bool
     leader_elect: bool
     lease_name: str
     lease_namespace: str
@@ -96,6 +98,20 @@ FLAGS: Final = (
     Flag(
         "patch-in-filter",
         "write allocations in filter, as upstream does, for others who read them; needs the right to patch pods",
+        False,
+        flags.boolean,
+        switch=True,
+    ),
+    Flag(
+        "all-feasible",
+        "filter answers with every node that fits, so that kube-scheduler's own scoring decides; nothing is reserved",
+        False,
+        flags.boolean,
+        switch=True,
+    ),
+    Flag(
+        "preempt",
+        "serve kube-scheduler's preempt verb; needs the right to list poddisruptionbudgets",
         False,
         flags.boolean,
         switch=True,
@@ -199,6 +215,8 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Scheduler
         allow_disable_control=values["allow_disable_control"],
         warn_only=values["admission_warn_only"],
         patch_in_filter=values["patch_in_filter"],
+        all_feasible=values["all_feasible"],
+        preempt=values["preempt"],
         leader_elect=values["leader_elect"],
         lease_name=values["leader_elect_resource_name"] or "kube-scheduler",
         lease_namespace=values["leader_elect_resource_namespace"] or "kube-system",

@@ -7,6 +7,7 @@ from urllib.parse import quote
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 RESOURCE_QUOTAS = "/api/v1/resourcequotas"
+DISRUPTION_BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 
 
 def node(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from hami.core.budgets import DisruptionBudget, budget_decoder
 from hami.core.errors import ConflictError, InvalidError, TransportError
 from hami.core.objects import Node, Pod, node_decoder, pod_decoder
 from hami.kube import patches, paths
@@ -54,6 +55,15 @@ class KubeWriter:
         All of them: one that cannot be decoded is a TransportError, because what it holds is not known.
         """
         return await self._listed_on(node, pod_decoder)
+
+    async def list_disruption_budgets(self) -> list[DisruptionBudget]:
+        """Every PodDisruptionBudget; all or a TransportError, because one that is left out would protect nobody."""
+        found: list[DisruptionBudget] = []
+        async for page in pages(self._client, paths.DISRUPTION_BUDGETS, budget_decoder, lane=self._lane):
+            if page.problems:
+                raise TransportError(f"a disruption budget cannot be read: {page.problems[0]}")
+            found.extend(page.objects)
+        return found
 
     async def pod_uids_on_node(self, node: str) -> frozenset[str]:
         """Consistent read of who is on `node`, pods included that are otherwise not understood."""

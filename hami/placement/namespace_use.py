@@ -21,13 +21,14 @@ class NamespaceUse:
         """Vendor word -> use; vendors of which nothing is held are left out."""
         return self._uses.get(namespace, _NOTHING)
 
-    def without(self, namespace: str, claim: Claim | None) -> Mapping[str, Use]:
-        """The same as if one claim did not exist."""
+    def without(self, namespace: str, *claims: Claim | None) -> Mapping[str, Use]:
+        """The same as if these claims did not exist."""
         uses = self.of(namespace)
-        if claim is None or claim.namespace != namespace:
-            return uses
-        own = by_word(claim)
-        return {word: use.minus(own.get(word, NO_USE)) for word, use in uses.items()}
+        for claim in claims:
+            if claim is not None and claim.namespace == namespace:
+                own = by_word(claim)
+                uses = {word: use.minus(own.get(word, NO_USE)) for word, use in uses.items()}
+        return uses
 
     def add(self, claim: Claim) -> None:
         if claim.charges:

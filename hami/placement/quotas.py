@@ -90,10 +90,10 @@ class Quotas:
         """Whether any limit holds in the namespace."""
         return namespace in self._limits
 
-    def room(self, namespace: str, without: Claim | None = None) -> Room | None:
+    def room(self, namespace: str, *without: Claim | None) -> Room | None:
         """What the namespace may still take, as if `without` held nothing; None: not limited."""
         limits = self._limits.get(namespace)
-        return quota.room_of(limits, self._used.without(namespace, without)) if limits else None
+        return quota.room_of(limits, self._used.without(namespace, *without)) if limits else None
 
     def overdrawn(self, namespace: str) -> bool:
         """Whether the namespace's pods and reservations together hold more than it may."""

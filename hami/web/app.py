@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from fastapi import FastAPI, Response
 
@@ -12,10 +13,16 @@ from hami.web.extender import Extender
 from hami.web.webhook import Webhook
 
 
-def build(extender: Extender, webhook: Webhook, ready: Callable[[], str]) -> asgi.App:
-    """`ready` says in words what is missing, empty when this replica is ready (design 5: true when synced)."""
+def build(
+    extender: Extender,
+    webhook: Webhook,
+    ready: Callable[[], str],
+    verbs: Mapping[str, asgi.App] = MappingProxyType({}),
+) -> asgi.App:
+    """`ready` says in words what is missing, empty when this replica is ready (design 5: true when synced). `verbs`:
+    more of kube-scheduler's verbs, by path."""
     ops = ops_app(ready)
-    hot: dict[str, asgi.App] = {"/filter": extender.filter, "/bind": extender.bind, "/webhook": webhook}
+    hot: dict[str, asgi.App] = {"/filter": extender.filter, "/bind": extender.bind, "/webhook": webhook, **verbs}
 
     async def app(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         route = hot.get(scope.get("path", "")) if scope["type"] == "http" else None

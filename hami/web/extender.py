@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
+from urllib.parse import parse_qs
 
 import msgspec
 import structlog
@@ -30,6 +31,12 @@ class Filters(Protocol):
     async def filter_sliced(self, pod: Pod, names: NodeNames) -> FilterAnswer: ...
 
     async def simulate(self, pod: Pod, nodes: Iterable[Node], *, all_feasible: bool = False) -> FilterAnswer: ...
+
+
+class EveryFit(Protocol):
+    """What `/filter` asks of placement where every fitting node is wanted."""
+
+    async def filter(self, pod: Pod, names: NodeNames) -> FilterAnswer: ...
 
 
 class Binds(Protocol):
@@ -62,11 +69,23 @@ _node = msgspec.json.Decoder(Node)
 class Extender:
     """The two hot routes."""
 
-    def __init__(self, filters: Filters, binds: Binds, gate: Gate, events: Events) -> None:
+    def __init__(
+        self,
+        filters: Filters,
+        binds: Binds,
+        gate: Gate,
+        events: Events,
+        every_fit: EveryFit | None = None,
+        *,
+        always_every_fit: bool = False,
+    ) -> None:
+        """`every_fit` answers calls with `?all=true`, and every call with `always_every_fit` (report B49)."""
         self._filters = filters
         self._binds = binds
         self._gate = gate
         self._events = events
+        self._every_fit = every_fit
+        self._always_every_fit = always_every_fit
 
     async def filter(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Answers ExtenderFilterResult."""
@@ -95,14 +114,18 @@ class Extender:
         self, args: wire.FilterArgs, pod: Pod, scope: asgi.Scope
     ) -> tuple[bytes, FilterAnswer | None]:
         """The answer, and the decision whose events are still to be told."""
+        query = scope.get("query_string", b"")
+        wants_all = self._always_every_fit or (query != b"" and _all_wanted(query))
         if args.nodes != b"null":
-            all_feasible = b"all=true" in scope.get("query_string", b"")
-            return await self._simulate(pod, args.nodes, all_feasible=all_feasible), None
+            return await self._simulate(pod, args.nodes, all_feasible=wants_all), None
         if refusal := await self._gate.wait_open():
             return wire.filter_result(None, error=refusal), None
         names = NodeNames(args.node_names if args.node_names != b"null" else b"[]")
         try:
-            answer = await self._filters.filter_sliced(pod, names)
+            if wants_all and self._every_fit is not None:
+                answer = await self._every_fit.filter(pod, names)
+            else:
+                answer = await self._filters.filter_sliced(pod, names)
         except msgspec.DecodeError as error:
             return wire.filter_result(None, error=f"extender args hold no list of node names: {error}"), None
         if answer.passthrough:
@@ -111,6 +134,8 @@ class Extender:
             return wire.filter_result(None, error="extender args missing node names: send NodeNames or Nodes"), None
         if answer.error:
             return wire.filter_result(None, error=answer.error), answer
+        if answer.feasible:
+            return wire.filter_result(list(answer.feasible), answer.failed), answer
         if answer.node is not None:
             return wire.filter_result([answer.node]), answer
         return wire.filter_result(None, answer.failed, answer.unresolvable), answer
@@ -192,6 +217,10 @@ class Extender:
             error=error,
         )
         return error
+
+
+def _all_wanted(query: bytes) -> bool:
+    return any(value.lower() in ("true", "1") for value in parse_qs(query.decode("latin-1")).get("all", ()))
 
 
 def _nodes(listed: list[msgspec.Raw], raws: dict[str, bytes]) -> Iterator[Node]:
