@@ -16,10 +16,12 @@ import uvloop
 
 from hami import __version__
 from hami.apps import runtime
+from hami.apps.device_config_reload import registry_of
 from hami.apps.quota_watch import QuotaWatch
-from hami.certs.reload import ReloadingContext
+from hami.apps.upkeep import Upkeep
 from hami.config import device_config, flags
 from hami.config import scheduler as scheduler_config
+from hami.config.device_config import DeviceConfig
 from hami.config.scheduler import SchedulerSettings
 from hami.core import admission
 from hami.core.device_type import Registry
@@ -42,7 +44,7 @@ from hami.placement.pod_labels import PodLabels
 from hami.placement.preemptable import PreemptableFilters
 from hami.placement.preemption import Preemption
 from hami.placement.world import World
-from hami.vendors.nvidia.device import Nvidia
+from hami.vendors.nvidia.config import NvidiaConfig
 from hami.web import app, asgi, card_metrics
 from hami.web.extender import Extender, Filters
 from hami.web.server import Listener, serving
@@ -64,16 +66,17 @@ def main(argv: Sequence[str]) -> int:
         log.warning("flag has no effect", flag=f"--{flag}")
     for note in config.notes:
         log.warning("device configuration", note=note)
-    registry: Registry = (Nvidia(config.nvidia),)
-    return uvloop.run(runtime.run_until_signal(Scheduler(settings, registry).run()))
+    scheduler = Scheduler(settings, registry_of(config), config)
+    return uvloop.run(runtime.run_until_signal(scheduler.run()))
 
 
 class Scheduler:
     """One scheduler process: what it is made of, and the order in which that starts."""
 
-    def __init__(self, settings: SchedulerSettings, registry: Registry) -> None:
+    def __init__(self, settings: SchedulerSettings, registry: Registry, config: DeviceConfig | None = None) -> None:
+        """`config`: what the registry was made from, the defaults where it is not given."""
         self._settings = settings
-        self._registry = registry
+        self._config = config or DeviceConfig(NvidiaConfig())
         self._clock = runtime.SystemClock()
         self.world = World(registry, settings.policies, self._clock, node_label_selector=settings.node_label_selector)
         self._synced = asyncio.Event()
@@ -87,10 +90,9 @@ class Scheduler:
         """Serves until cancelled; fails when a part fails."""
         settings = self._settings
         client = await ApiClient.load(settings.kubeconfig or None, settings.qps, settings.burst, settings.api_timeout_s)
-        tls = None
-        if settings.cert_file and settings.key_file:
-            tls = ReloadingContext(settings.cert_file, settings.key_file)
         recorder = EventRecorder(client, settings.scheduler_name)
+        upkeep = Upkeep(settings, client, recorder, self.world, self._config)
+        tls = await upkeep.serving()
         writer = KubeWriter(client)
         labels = PodLabels(writer, lambda: self._leadership is None or self._leadership.leads)
         nodes, pods = self._reflectors(client, labels)
@@ -109,8 +111,7 @@ class Scheduler:
         jobs.append(self.world.waking.run(KubeWriter(client, Lane.DEFAULT), self.world.settle, self.world.is_gone))
         jobs.append(self._wait_synced(nodes, pods, quotas))
         jobs += self._follow_leadership(client)
-        if tls and settings.cert_file and settings.key_file:
-            jobs.append(runtime.follow_files(tls, settings.cert_file, settings.key_file))
+        jobs += upkeep.jobs(self._synced)
         try:
             async with serving(self.listeners):
                 await runtime.run_together(jobs)
@@ -135,7 +136,7 @@ class Scheduler:
         )
         review = functools.partial(
             admission.review,
-            registry=self._registry,
+            registry=self.world.registry,
             settings=admission.AdmissionSettings(
                 scheduler_name=settings.scheduler_name,
                 force_overwrite_default_scheduler=settings.force_overwrite_default_scheduler,

@@ -48,8 +48,8 @@ def read_authority(path: Path) -> bytes:
 async def patch_webhook(request: Request, name: str, ca_pem: bytes, *, url: str = "", failure_policy: str = "") -> bool:
     """Writes caBundle (and url, failurePolicy) into every webhook of the configuration; False if all was right.
 
-    The patch tests each webhook's name at its place, so that a concurrent change fails the write instead of hitting
-    the wrong entry. Raises ApiError, TransportError.
+    The patch tests each webhook's name at its place and what is replaced, so that a concurrent change fails the write
+    (InvalidError) instead of being lost or hitting the wrong entry. Raises ApiError, TransportError.
     """
     path = f"{CONFIGURATIONS}/{quote(name, safe='')}"
     current = msgspec.json.decode(await request("GET", path), type=_Configuration)
@@ -63,10 +63,16 @@ async def patch_webhook(request: Request, name: str, ca_pem: bytes, *, url: str 
         if failure_policy and failure_policy != webhook.failure_policy:
             changes.append(_replace(place, "failurePolicy", failure_policy))
         if changes:
-            operations += [{"op": "test", "path": f"/webhooks/{place}/name", "value": webhook.name}, *changes]
+            operations.append(_test(place, "name", webhook.name))
+            operations.append(_test(place, "clientConfig", webhook.client_config))
+            operations += changes
     if operations:
         await request("PATCH", path, msgspec.json.encode(operations), JSON_PATCH)
     return bool(operations)
+
+
+def _test(place: int, field: str, value: object) -> dict[str, Any]:
+    return {"op": "test", "path": f"/webhooks/{place}/{field}", "value": value}
 
 
 def _replace(place: int, field: str, value: object) -> dict[str, Any]:

@@ -1,9 +1,12 @@
-"""A TLS context that follows its files: new connections use a renewed certificate without a restart."""
+"""TLS contexts that change in place: new connections use a renewed certificate without a restart."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import ssl
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import structlog
@@ -15,37 +18,79 @@ from hami.obs import metrics
 log = structlog.get_logger("hami.certs")
 
 
-class ReloadingContext:
-    """Holds one ssl.SSLContext for the life of the process and loads changed files into it.
+class ServingContext:
+    """Holds one ssl.SSLContext for the life of the process.
 
     A pair that does not load keeps the old one in force (spec/ecosystem 2.6).
     """
 
-    def __init__(self, cert_file: Path, key_file: Path) -> None:
-        """Raises CertificateError when the first pair cannot be loaded."""
-        self._cert_file = cert_file
-        self._key_file = key_file
+    def __init__(self) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._served = b""
+
+    def load(self, cert_pem: bytes, key_pem: bytes, source: str) -> bool:
+        """Serves this pair from the next connection on; False if it is served already.
+
+        Raises CertificateError and changes nothing when it cannot be loaded.
+        """
+        pair = cert_pem + key_pem
+        if pair == self._served:
+            return False
+        try:
+            certificate = x509.load_pem_x509_certificate(cert_pem)
+            with _as_file(pair) as path:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
+                self.context.load_cert_chain(path)
+        except (OSError, ValueError) as error:
+            raise CertificateError(f"cannot load {source}: {error}") from error
+        self._served = pair
+        metrics.certificate_not_after_seconds.set(certificate.not_valid_after_utc.timestamp())
+        return True
+
+
+class ReloadingContext(ServingContext):
+    """Serves what two files hold."""
+
+    def __init__(self, cert_file: Path, key_file: Path) -> None:
+        """Raises CertificateError when the first pair cannot be loaded."""
+        super().__init__()
+        self._cert_file = cert_file
+        self._key_file = key_file
         self.reload()
 
     def reload(self) -> None:
         """Loads the pair from its files. Raises CertificateError and changes nothing when it cannot."""
+        source = f"certificate {self._cert_file} with key {self._key_file}"
         try:
-            trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            trial.load_cert_chain(self._cert_file, self._key_file)
-            certificate = x509.load_pem_x509_certificate(self._cert_file.read_bytes())
-            self.context.load_cert_chain(self._cert_file, self._key_file)
-        except (OSError, ValueError) as error:
-            text = f"cannot load certificate {self._cert_file} with key {self._key_file}: {error}"
-            raise CertificateError(text) from error
-        metrics.certificate_not_after_seconds.set(certificate.not_valid_after_utc.timestamp())
+            cert_pem, key_pem = self._cert_file.read_bytes(), self._key_file.read_bytes()
+        except OSError as error:
+            raise CertificateError(f"cannot load {source}: {error}") from error
+        if self.load(cert_pem, key_pem, source):
+            log.info("certificate loaded", file=str(self._cert_file))
 
     async def follow(self, changes: AsyncIterator[object]) -> None:
         """Reloads after each change that `changes` yields (watchfiles on the folders of the two files)."""
         async for _ in changes:
             try:
                 self.reload()
-                log.info("certificate reloaded", file=str(self._cert_file))
             except CertificateError as error:
                 log.warning("certificate not reloaded, the old one stays in force", error=str(error))
+
+
+@contextlib.contextmanager
+def _as_file(pem: bytes) -> Iterator[str]:
+    """OpenSSL reads files only. This one lies in memory where the system can do that: no key is written to a disk."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(pem)
+            file.flush()
+            yield file.name
+        return
+    handle = os.memfd_create("hami-tls", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(handle), "wb") as file:
+            file.write(pem)
+        yield f"/proc/self/fd/{handle}"
+    finally:
+        os.close(handle)

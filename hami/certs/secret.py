@@ -1,30 +1,29 @@
 """Keeps the serving certificate in a Secret, so that all schedulers of a release serve the same one.
 
-Whoever starts first makes the pair; who comes at the same time takes what the first one wrote (issue 8). The
-authority's key is thrown away: a renewal makes a new authority, and `publish` tells kube-apiserver.
+Whoever writes first wins; who comes at the same time takes what the first one wrote (issue 8). The authority's key is
+thrown away: a renewal makes a new authority.
 """
 
 from __future__ import annotations
 
-import base64
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
 
-from hami.certs.make import CA_FILE, CERT_FILE, KEY_FILE, CertificatePair, make_pair
+from hami.certs import kept
+from hami.certs.kept import Kept
+from hami.certs.make import CertificatePair
 from hami.certs.publish import Request
 from hami.core.errors import CertificateError, ConflictError, NotFoundError
 
 MERGE_PATCH: Final = "application/merge-patch+json"
-_RENEW_AT: Final = 2 / 3
-"""Share of its life after which a certificate is made anew."""
 _TRIES: Final = 5
+
+Next = Callable[[Kept], Kept | None]
+"""The state to write for the state that was found; None where it is good as it is."""
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -36,64 +35,76 @@ class _Secret(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
+class KeptSecret:
+    """One Secret by name."""
+
+    def __init__(self, request: Request, namespace: str, name: str) -> None:
+        self._request = request
+        self._namespace = namespace
+        self._name = name
+
+    @property
+    def title(self) -> str:
+        return f"Secret {self._namespace}/{self._name}"
+
+    async def read(self) -> Kept | None:
+        """None where the Secret does not exist. Raises ApiError, TransportError."""
+        found = await self._read()
+        return kept.from_data(found.data) if found is not None else None
+
+    async def advance(self, next_state: Next) -> Kept:
+        """Writes what `next_state` wants for the state that is there, and returns the state that is there then.
+
+        The write holds only for the state that was read; another replica's write in between is looked at anew. The
+        Secret is made where it is missing. Raises CertificateError, ApiError, TransportError.
+        """
+        for _ in range(_TRIES):
+            found = await self._read()
+            state = kept.from_data(found.data if found is not None else None)
+            wanted = next_state(state)
+            if wanted is None:
+                return state
+            try:
+                await self._write(wanted, found)
+            except ConflictError:
+                continue
+            return wanted
+        raise CertificateError(f"{self.title} changed at every try to write it")
+
+    async def _read(self) -> _Secret | None:
+        try:
+            return msgspec.json.decode(await self._request("GET", self._path(self._name)), type=_Secret)
+        except NotFoundError:
+            return None
+
+    async def _write(self, wanted: Kept, found: _Secret | None) -> None:
+        data = kept.to_data(wanted)
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
+        if found is None:
+            there = {file: text for file, text in data.items() if text is not None}
+            body = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": there}
+            await self._request("POST", self._path(), msgspec.json.encode(body))
+            return
+        patch = {"metadata": {"resourceVersion": found.metadata.resource_version}, "data": data}
+        await self._request("PATCH", self._path(self._name), msgspec.json.encode(patch), MERGE_PATCH)
+
+    def _path(self, name: str = "") -> str:
+        path = f"/api/v1/namespaces/{quote(self._namespace, safe='')}/secrets"
+        return f"{path}/{quote(name, safe='')}" if name else path
+
+
 async def ensure_pair(
     request: Request, namespace: str, name: str, hosts: Sequence[str], now: datetime.datetime, days: int
 ) -> CertificatePair:
-    """The pair in the Secret if it is good for `hosts` and young enough, else a new one, written there.
+    """For `hami certs create --secret`: the pair in the Secret, made anew at once where it is missing or due.
 
-    The Secret is made where it is missing. `ca_key_pem` of the answer is empty. Raises CertificateError, ApiError,
-    TransportError.
+    `ca_pem` has every authority to trust; `ca_key_pem` is empty. Raises CertificateError, ApiError, TransportError.
     """
-    for _ in range(_TRIES):
-        found = await _read(request, namespace, name)
-        if found is not None and (kept := _usable(found, hosts, now)):
-            return kept
-        made = msgspec.structs.replace(make_pair(hosts, now, days), ca_key_pem=b"")
-        try:
-            await _write(request, namespace, name, made, found)
-        except ConflictError:
-            # Another replica was first: its pair is as good.
-            continue
-        return made
-    raise CertificateError(f"Secret {namespace}/{name} changed at every try to write it")
 
+    def fresh(state: Kept) -> Kept | None:
+        if not kept.is_due(state, hosts, now):
+            return None
+        return kept.make_first(hosts, now, days, state.trusted)
 
-def _path(namespace: str, name: str = "") -> str:
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
-    return f"{path}/{quote(name, safe='')}" if name else path
-
-
-async def _read(request: Request, namespace: str, name: str) -> _Secret | None:
-    try:
-        return msgspec.json.decode(await request("GET", _path(namespace, name)), type=_Secret)
-    except NotFoundError:
-        return None
-
-
-async def _write(request: Request, namespace: str, name: str, pair: CertificatePair, found: _Secret | None) -> None:
-    files = {CA_FILE: pair.ca_pem, CERT_FILE: pair.cert_pem, KEY_FILE: pair.key_pem}
-    data = {file: base64.b64encode(pem).decode() for file, pem in files.items()}
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
-    if found is None:
-        body = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
-        await request("POST", _path(namespace), msgspec.json.encode(body))
-        return
-    patch = {"metadata": {"resourceVersion": found.metadata.resource_version}, "data": data}
-    await request("PATCH", _path(namespace, name), msgspec.json.encode(patch), MERGE_PATCH)
-
-
-def _usable(secret: _Secret, hosts: Sequence[str], now: datetime.datetime) -> CertificatePair | None:
-    data = secret.data or {}
-    try:
-        ca, cert, key = (base64.b64decode(data[file], validate=True) for file in (CA_FILE, CERT_FILE, KEY_FILE))
-        certificate = x509.load_pem_x509_certificate(cert)
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
-        its_own_key = serialization.load_pem_private_key(key, None).public_key() == certificate.public_key()
-    except (KeyError, ValueError, TypeError, x509.ExtensionNotFound, InvalidSignature, UnsupportedAlgorithm):
-        return None
-    served = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
-    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if not its_own_key or not served.issuperset(hosts) or now >= begins + (ends - begins) * _RENEW_AT:
-        return None
-    return CertificatePair(ca, b"", cert, key)
+    state = await KeptSecret(request, namespace, name).advance(fresh)
+    return CertificatePair(state.trusted, b"", state.cert, state.key)

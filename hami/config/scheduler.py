@@ -8,8 +8,9 @@ from typing import Final
 
 import msgspec
 
-from hami.config import flags
+from hami.config import flags, upkeep
 from hami.config.flags import Flag
+from hami.config.upkeep import UpkeepSettings
 from hami.core.errors import ConfigError
 from hami.core.model import Policies
 from hami.core.policies import unknown_policy
@@ -46,6 +47,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     pod_name: str
     pod_namespace: str
     verbosity: int
+    upkeep: UpkeepSettings
 
 
 FLAGS: Final = (
@@ -130,6 +132,7 @@ FLAGS: Final = (
     Flag("identity", "host name that the lease's holder must have; empty: this host's name", ""),
     Flag("pod-name", "own pod, which gets the role label; empty: none", "", env="POD_NAME", metavar="NAME"),
     Flag("pod-namespace", "namespace of the own pod", "", env="POD_NAMESPACE", metavar="NAMESPACE"),
+    *upkeep.FLAGS,
     Flag("debug", "upstream's switch: the same as -v=5", False, flags.boolean, switch=True),
     flags.VERBOSITY,
 )
@@ -188,9 +191,8 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Scheduler
     )
     if not values["device_config_file"]:
         raise ConfigError("--device-config-file is required: the path of device-config.yaml")
-    if bool(values["cert_file"]) != bool(values["key_file"]):
-        raise ConfigError("--cert_file and --key_file go together: give both, or neither for plain http")
-    https = bool(values["cert_file"])
+    files = upkeep.file_pair(values)
+    https = files is not None or bool(values["tls_secret"])
     device_policies = tuple(word.strip() for word in values["gpu_scheduler_policy"].split(",") if word.strip())
     metrics = values["metrics_bind_address"]
     policies = Policies(node=values["node_scheduler_policy"], device=device_policies or ("spread",))
@@ -199,8 +201,8 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Scheduler
     settings = SchedulerSettings(
         kubeconfig=values["kubeconfig"],
         listen=tuple(parse_address(text, default_https=https, flag="http_bind") for text in values["http_bind"]),
-        cert_file=Path(values["cert_file"]) if https else None,
-        key_file=Path(values["key_file"]) if https else None,
+        cert_file=files[0] if files else None,
+        key_file=files[1] if files else None,
         metrics_listen=parse_address(metrics, default_https=False, flag="metrics-bind-address") if metrics else None,
         scheduler_name=values["scheduler_name"],
         policies=policies,
@@ -224,5 +226,6 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Scheduler
         pod_name=values["pod_name"],
         pod_namespace=values["pod_namespace"],
         verbosity=max(values["v"], 5 if values["debug"] else 0),
+        upkeep=upkeep.load(values),
     )
     return settings, ignored

@@ -9,8 +9,9 @@ import asyncio
 import datetime
 import secrets
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -110,6 +111,19 @@ class EventRecorder:
     def node_event(self, node: str, *, warning: bool, reason: str, message: str) -> None:
         """Queues an event on a node. Its uid is the node's name, as kubelet writes it and `describe` looks it up."""
         self._queue(_Subject("Node", node, uid=node), warning, reason, message)
+
+    def object_event(self, about: Mapping[str, Any], *, warning: bool, reason: str, message: str) -> None:
+        """Queues an event on any object, as the API server has it."""
+        meta = about["metadata"]
+        subject = _Subject(
+            about["kind"],
+            meta["name"],
+            meta.get("namespace", ""),
+            meta.get("uid", ""),
+            about["apiVersion"],
+            meta.get("resourceVersion", ""),
+        )
+        self._queue(subject, warning, reason, message)
 
     async def run(self) -> None:
         """Writes queued events until cancelled."""

@@ -51,6 +51,25 @@ device_config_current: Final = Gauge(
     "1 where the newest device configuration is in force, 0 where it is wrong and the last good one stays",
     registry=registry,
 )
+certificate_writes: Final = Counter(
+    "hami_scheduler_certificate_writes",
+    "Writes of the certificate's Secret, by step: first, stage, promote",
+    ["step"],
+    registry=registry,
+)
+authority_not_after_seconds: Final = Gauge(
+    "hami_scheduler_authority_not_after_seconds",
+    "Unix time at which the newest authority that signed the served certificate ends",
+    registry=registry,
+)
+ca_bundle_repairs: Final = Counter(
+    "hami_scheduler_ca_bundle_repairs", "Writes of the webhook configuration's CA bundle", registry=registry
+)
+ca_bundle_right: Final = Gauge(
+    "hami_scheduler_ca_bundle_right",
+    "1 where the webhook configuration trusts what is served, 0 where it is gone or cannot be put right",
+    registry=registry,
+)
 certificate_not_after_seconds: Final = Gauge(
     "hami_scheduler_certificate_not_after_seconds", "Unix time at which the served certificate ends", registry=registry
 )

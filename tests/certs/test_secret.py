@@ -53,7 +53,9 @@ class Store:
             if sent["metadata"]["resourceVersion"] != str(version):
                 raise ConflictError(409, "Conflict", "the object has been modified")
             assert self.secret is not None
-            self.secret = {"metadata": {"resourceVersion": str(version + 1)}, "data": sent["data"]}
+            merged = {**(self.secret["data"] or {}), **sent["data"]}
+            data = {key: value for key, value in merged.items() if value is not None}
+            self.secret = {"metadata": {"resourceVersion": str(version + 1)}, "data": data}
         self.writes += 1
         return b"{}"
 

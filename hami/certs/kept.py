@@ -1,0 +1,150 @@
+"""What a Secret keeps for all schedulers of a release, and what its next state is (issue 8).
+
+Data: `tls.crt`, `tls.key` are served; `ca.crt` holds every authority that clients shall trust; `next.crt`, `next.key`
+wait until clients were seen to trust their authority, which is in `ca.crt` already. So a renewal takes two writes, and
+at each moment whatever certificate any replica serves is trusted by whoever read `ca.crt`, or what it was before.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from hami.certs.make import CA_FILE, CERT_FILE, KEY_FILE, make_pair
+
+NEXT_CERT: Final = "next.crt"
+NEXT_KEY: Final = "next.key"
+RENEW_AT: Final = 2 / 3
+"""Share of its life after which a certificate is renewed."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """PEM texts of one state of the Secret; empty where it has none."""
+
+    trusted: bytes = b""
+    cert: bytes = b""
+    key: bytes = b""
+    next_cert: bytes = b""
+    next_key: bytes = b""
+
+
+_FILES: Final = {"trusted": CA_FILE, "cert": CERT_FILE, "key": KEY_FILE, "next_cert": NEXT_CERT, "next_key": NEXT_KEY}
+
+
+def from_data(data: Mapping[str, str] | None) -> Kept:
+    """From a Secret's data (base64). What cannot be read counts as missing."""
+    found = {}
+    for field, file in _FILES.items():
+        try:
+            found[field] = base64.b64decode((data or {}).get(file, ""), validate=True)
+        except (binascii.Error, ValueError):
+            found[field] = b""
+    return Kept(**found)
+
+
+def to_data(kept: Kept) -> dict[str, str | None]:
+    """As the data of a merge patch: None removes a key."""
+    return {
+        file: base64.b64encode(pem).decode() if (pem := getattr(kept, field)) else None
+        for field, file in _FILES.items()
+    }
+
+
+def make_first(hosts: Sequence[str], now: datetime.datetime, days: int, trusted: bytes = b"") -> Kept:
+    """A new pair, served at once. `trusted`: authorities of what others may still serve. Raises CertificateError."""
+    pair = make_pair(hosts, now, days)
+    return Kept(pair.ca_pem + _joined(_living(trusted, now)), pair.cert_pem, pair.key_pem)
+
+
+def is_usable(kept: Kept, hosts: Sequence[str], now: datetime.datetime) -> bool:
+    """Whether what is served now is good for clients: whole, trusted by `ca.crt`, in time, for the first host."""
+    return _good(kept.cert, kept.key, kept.trusted, hosts[:1], now)
+
+
+def is_due(kept: Kept, hosts: Sequence[str], now: datetime.datetime) -> bool:
+    """Whether it is time for another certificate: two thirds of its life are over, or it lacks a host."""
+    return not _good(kept.cert, kept.key, kept.trusted, hosts, now) or now >= renewal_time(kept)
+
+
+def renewal_time(kept: Kept) -> datetime.datetime:
+    """When the served certificate's renewal is due. Only for a usable one."""
+    certificate = x509.load_pem_x509_certificate(kept.cert)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return begins + (ends - begins) * RENEW_AT
+
+
+def authority_end(kept: Kept) -> datetime.datetime | None:
+    """When the newest authority of the served certificate ends; None where there is none."""
+    try:
+        issuers = _issuers(kept.cert, kept.trusted)
+    except ValueError:
+        return None
+    return max((each.not_valid_after_utc for each in issuers), default=None)
+
+
+def is_staged(kept: Kept, hosts: Sequence[str], now: datetime.datetime) -> bool:
+    """Whether another certificate waits that is good for all hosts."""
+    return _good(kept.next_cert, kept.next_key, kept.trusted, hosts, now)
+
+
+def stage(kept: Kept, hosts: Sequence[str], now: datetime.datetime, days: int) -> Kept:
+    """The first write: a new pair waits, both authorities are trusted. Raises CertificateError."""
+    pair = make_pair(hosts, now, days)
+    trusted = _joined(_issuers(kept.cert, kept.trusted)) + pair.ca_pem
+    return msgspec.structs.replace(kept, trusted=trusted, next_cert=pair.cert_pem, next_key=pair.key_pem)
+
+
+def promote(kept: Kept) -> Kept:
+    """The second write: what waited is served. The authority before it stays trusted: a replica may serve it yet."""
+    issuers = _issuers(kept.next_cert, kept.trusted)
+    others = [each for each in _certificates(kept.trusted) if each not in issuers]
+    return Kept(_joined([*issuers, *others]), kept.next_cert, kept.next_key)
+
+
+def _good(cert: bytes, key: bytes, trusted: bytes, hosts: Sequence[str], now: datetime.datetime) -> bool:
+    try:
+        certificate = x509.load_pem_x509_certificate(cert)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        own_key = serialization.load_pem_private_key(key, None).public_key() == certificate.public_key()
+    except (ValueError, TypeError, x509.ExtensionNotFound, UnsupportedAlgorithm):
+        return False
+    served = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
+    in_time = certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+    return own_key and in_time and served.issuperset(hosts) and bool(_issuers(cert, trusted))
+
+
+def _issuers(cert: bytes, trusted: bytes) -> list[x509.Certificate]:
+    """The authorities of `trusted` that signed the certificate."""
+    certificate = x509.load_pem_x509_certificate(cert)
+    return [each for each in _certificates(trusted) if _signed(certificate, each)]
+
+
+def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def _living(trusted: bytes, now: datetime.datetime) -> list[x509.Certificate]:
+    return [each for each in _certificates(trusted) if now < each.not_valid_after_utc]
+
+
+def _certificates(pem: bytes) -> list[x509.Certificate]:
+    try:
+        return list(dict.fromkeys(x509.load_pem_x509_certificates(pem)))
+    except ValueError:
+        return []
+
+
+def _joined(certificates: Sequence[x509.Certificate]) -> bytes:
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
