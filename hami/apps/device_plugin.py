@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import structlog
 from watchfiles import awatch
 
@@ -20,7 +21,7 @@ from hami.core.errors import ConfigError
 from hami.deviceplugin.allocate import AllocateStats
 from hami.deviceplugin.health import ignored_xids
 from hami.deviceplugin.plugin import Plugin
-from hami.deviceplugin.settings import Heartbeat, PluginSettings
+from hami.deviceplugin.settings import HealthSettings, Heartbeat, PluginSettings, Recovery
 from hami.kube.client import ApiClient
 from hami.kube.events import EventRecorder
 from hami.nvml.probe import DeviceProbe, open_probe
@@ -76,9 +77,17 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
         feature_envs=settings.feature_envs,
         dev_root=Path(settings.dev_root),
         allow_disable_control=settings.allow_disable_control,
-        health=ignored_xids(settings.disabled_health_checks, settings.enabled_health_checks),
+        health=_health(settings),
         notes=node.notes,
         version=__version__,
+    )
+
+
+def _health(settings: DevicePluginSettings) -> HealthSettings:
+    return msgspec.structs.replace(
+        ignored_xids(settings.disabled_health_checks, settings.enabled_health_checks),
+        recovery=frozenset(map(Recovery, settings.card_recovery)),
+        xid_quiet_s=settings.card_quiet_time_s,
     )
 
 
@@ -162,6 +171,8 @@ class Process:
         state = self._plugin.board.state
         return {
             **{f"allocate_{name}": getattr(self._plugin.stats, name) for name in AllocateStats.__dataclass_fields__},
+            "cards_taken_out": float(self._plugin.health_stats.taken_out),
+            "cards_taken_back": float(self._plugin.health_stats.taken_back),
             "allocatable_differs": float(self._plugin.offer_check.foreign),
             "registered": float(self._plugin.registered.is_set()),
             "cards": float(len(state.cards)),

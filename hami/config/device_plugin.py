@@ -12,8 +12,10 @@ from hami.config import flags
 from hami.config.flags import Flag
 from hami.config.scheduler import KLOG
 from hami.core.errors import ConfigError
+from hami.deviceplugin.settings import Recovery
 from hami.web.server import Address, parse_address
 
+RECOVERIES: Final = tuple(each.value for each in Recovery)
 STRATEGIES: Final = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
 
 
@@ -47,11 +49,18 @@ class DevicePluginSettings(msgspec.Struct, frozen=True):
     allow_disable_control: bool
     disabled_health_checks: str
     enabled_health_checks: str
+    card_recovery: tuple[str, ...]
+    card_quiet_time_s: float
     verbosity: int
 
 
 def _strategies(text: str) -> tuple[str, ...]:
     return tuple(flags.choice(*STRATEGIES)(item.strip()) for item in text.split(",") if item.strip())
+
+
+def _recoveries(text: str) -> tuple[str, ...]:
+    words = [item.strip() for item in text.split(",") if item.strip()]
+    return () if words == ["never"] else tuple(flags.choice(*RECOVERIES)(word) for word in words)
 
 
 FLAGS: Final = (
@@ -164,6 +173,13 @@ FLAGS: Final = (
         env="DP_ENABLE_HEALTHCHECKS",
         metavar="XIDS",
     ),
+    Flag(
+        "card-recovery",
+        "what brings a card back after errors, comma separated: " + ", ".join(RECOVERIES) + "; or never",
+        RECOVERIES,
+        _recoveries,
+    ),
+    Flag("card-quiet-time", "how long without errors is quiet", 300.0, flags.duration_s, metavar="DURATION"),
     Flag("cleanup", "take back what was written to the node, and end", False, flags.boolean, switch=True),
     flags.VERBOSITY,
 )
@@ -226,6 +242,8 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[DevicePlu
         allow_disable_control=values["allow_disable_control"],
         disabled_health_checks=values["disable_health_checks"],
         enabled_health_checks=values["enable_health_checks"],
+        card_recovery=values["card_recovery"],
+        card_quiet_time_s=values["card_quiet_time"],
         verbosity=values["v"],
     )
     return settings, ignored

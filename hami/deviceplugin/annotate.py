@@ -19,6 +19,7 @@ from hami.core.errors import ApiError, TransportError
 from hami.core.objects import Node
 from hami.deviceplugin.board import Board, BoardState
 from hami.deviceplugin.offer_check import OfferCheck
+from hami.deviceplugin.operator_recovery import OperatorRecovery
 from hami.deviceplugin.pair_scores import pair_scores
 from hami.deviceplugin.registered import registered
 from hami.deviceplugin.settings import Heartbeat, PluginSettings
@@ -40,12 +41,14 @@ class Annotator:
         writer: KubeWriter,
         now: Callable[[], datetime.datetime],
         check: OfferCheck,
+        recovery: OperatorRecovery,
     ) -> None:
         self._settings = settings
         self._board = board
         self._writer = writer
         self._now = now
         self._check = check
+        self._recovery = recovery
         self._seen: Node | None = None
         self._stamp_removed = settings.heartbeat is Heartbeat.ALWAYS
 
@@ -80,6 +83,7 @@ class Annotator:
         if changes:
             # Somebody else had written since our last look.
             self._seen = await self._writer.patch_node_annotations(name, changes)
+        self._seen = await self._recovery.observe(self._seen)
         self._check.observe(self._seen, self._board.state)
 
     async def remove(self) -> None:

@@ -14,10 +14,11 @@ from hami.deviceplugin import event_reasons
 from hami.deviceplugin.allocate import AllocateStats, Allocator
 from hami.deviceplugin.annotate import Annotator
 from hami.deviceplugin.board import Board
-from hami.deviceplugin.card_watch import CardWatch
+from hami.deviceplugin.card_watch import CardWatch, HealthStats
 from hami.deviceplugin.container_setup import ContainerSetup
 from hami.deviceplugin.housekeeping import Housekeeping
 from hami.deviceplugin.offer_check import OfferCheck
+from hami.deviceplugin.operator_recovery import OperatorRecovery
 from hami.deviceplugin.preferred import Preferences
 from hami.deviceplugin.registration import KubeletError, register, wait_until_anew
 from hami.deviceplugin.server import PluginServer
@@ -55,7 +56,8 @@ class Plugin:
         self._servicer = DevicePluginServicer(settings, self.board, self._allocator, Preferences(settings, writer))
         self._watch = CardWatch(settings, self.board, probe, events, time.monotonic)
         check = self.offer_check = OfferCheck(settings, events, time.monotonic)
-        self._annotator = Annotator(settings, self.board, writer, _now, check)
+        recovery = OperatorRecovery(writer, events, self._watch)
+        self._annotator = Annotator(settings, self.board, writer, _now, check, recovery)
         self._housekeeping = Housekeeping(settings, writer)
         self._lock = NodeLock(settings.kubelet_dir, settings.plugin_socket.stem)
         self._said = ""
@@ -63,6 +65,10 @@ class Plugin:
     @property
     def stats(self) -> AllocateStats:
         return self._allocator.stats
+
+    @property
+    def health_stats(self) -> HealthStats:
+        return self._watch.stats
 
     async def run(self) -> None:
         """Serves until cancelled. Nothing that kubelet, the driver or the API server does ends it.

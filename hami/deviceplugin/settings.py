@@ -27,13 +27,36 @@ class Heartbeat(enum.StrEnum):
     """Only differences: for very large clusters."""
 
 
+class Recovery(enum.StrEnum):
+    """What brings a card back after errors, once it answers and is not damaged."""
+
+    QUIET = "quiet"
+    """No error for a while."""
+    RESET = "reset"
+    """It was lost and answers again."""
+    OPERATOR = "operator"
+    """The annotation hami.io/card-recovered on the node."""
+
+
+class MigStrategy(enum.StrEnum):
+    """How MIG devices that are there are offered to kubelet, as NVIDIA's plugin has it (spec/node 2.2)."""
+
+    NONE = "none"
+    """Not at all."""
+    SINGLE = "single"
+    """As cards, all of one kind."""
+    MIXED = "mixed"
+    """Each profile as a resource of its own, beside the cards without MIG."""
+
+
 class HealthSettings(msgspec.Struct, frozen=True):
     """Which driver errors take a card out of service, and when it comes back (spec/node 4; reports B88, B89)."""
 
     enabled: bool = True
     ignored_xids: frozenset[int] = frozenset({13, 31, 43, 45, 68, 109})
+    recovery: frozenset[Recovery] = frozenset(Recovery)
     xid_quiet_s: float = 300.0
-    """A card that answers and had no critical error for so long is healthy again; 0 keeps it out until a restart."""
+    """How long without errors is quiet; 0 is never."""
     poll_s: float = 5.0
     """How long one wait for error events lasts."""
 
@@ -58,6 +81,12 @@ class PluginSettings(msgspec.Struct, frozen=True):
     """Host folder of the driver, and the same folder as this process sees it."""
     driver_root_here: Path = Path("/")
     mode: str = MODE_CORE
+    mig_strategy: MigStrategy = MigStrategy.NONE
+    """What instances that an administrator made are offered as; without effect in mode mig."""
+    mig_interval_s: float = 5.0
+    """How often MIG instances are compared with what pods hold."""
+    mig_minors: Path = Path("/proc/driver/nvidia-caps/mig-minors")
+    """Where the driver lists the numbers of the nodes that open MIG instances."""
     hidden_uuids: tuple[str, ...] = ()
     hidden_indexes: tuple[int, ...] = ()
     preferred_allocation: bool = True

@@ -19,6 +19,8 @@ NUMA_UNKNOWN: Final = -1
 CRITICAL_ERROR: Final = "xid"
 ECC_DOUBLE_BIT: Final = "ecc-double-bit"
 ECC_SINGLE_BIT: Final = "ecc-single-bit"
+NO_EVENTS: Final = "no-events"
+"""No error: the card does not report any, and only its silence can be seen."""
 
 
 class MigProfileFacts(msgspec.Struct, frozen=True):
@@ -138,6 +140,9 @@ class DeviceProbe(Protocol):
 
     async def lost(self) -> dict[str, str]:
         """Cards that do not answer now, by uuid, each with what the driver said. Raises NvmlError."""
+
+    async def damaged(self) -> dict[str, str]:
+        """Cards that answer and must not be used, by uuid, each with the reason. Raises NvmlError."""
 
     async def events(self, timeout_s: float) -> tuple[HealthEvent, ...]:
         """Waits for error events, at most `timeout_s`; empty if there were none. Raises NvmlError."""

@@ -19,12 +19,10 @@ from hami.core.errors import NvmlError
 from hami.core.model import MigPlacement
 from hami.nvml import real_mig as mig
 from hami.nvml.caller import Caller
+from hami.nvml.conditions import EventWatch, read_damaged, read_lost, watch_events
 from hami.nvml.loads import read_loads
 from hami.nvml.offered import NOT_OFFERED, offered, text
 from hami.nvml.probe import (
-    CRITICAL_ERROR,
-    ECC_DOUBLE_BIT,
-    ECC_SINGLE_BIT,
     NUMA_UNKNOWN,
     CardFacts,
     CardLoad,
@@ -58,11 +56,6 @@ _LEVELS: Final = {
     pynvml.NVML_TOPOLOGY_NODE: "node",
     pynvml.NVML_TOPOLOGY_SYSTEM: "system",
 }
-_EVENT_KINDS: Final = {
-    pynvml.nvmlEventTypeXidCriticalError: CRITICAL_ERROR,
-    pynvml.nvmlEventTypeDoubleBitEccError: ECC_DOUBLE_BIT,
-    pynvml.nvmlEventTypeSingleBitEccError: ECC_SINGLE_BIT,
-}
 R = TypeVar("R")
 
 
@@ -78,16 +71,23 @@ class RealProbe:
         self._caller = Caller("nvml")
         self._event_caller = Caller("nvml-events")
         self._open = False
-        self._event_set: Any = None
+        self._events: EventWatch | None = None
+        self._listed: frozenset[str] = frozenset()
+        self._watched: frozenset[str] = frozenset()
 
     async def cards(self) -> Cards:
-        return await self._call("cards", self._read_cards)
+        found = await self._call("cards", self._read_cards)
+        self._listed = frozenset(card.uuid for card in found.cards)
+        return found
 
     async def pairs(self) -> tuple[PairFacts, ...]:
         return await self._call("links", _read_pairs)
 
     async def lost(self) -> dict[str, str]:
-        return await self._call("liveness", _read_lost)
+        return await self._call("liveness", read_lost)
+
+    async def damaged(self) -> dict[str, str]:
+        return await self._call("row remapping", read_damaged)
 
     async def processes(self) -> tuple[ProcessFacts, ...]:
         return await self._call("processes", _read_processes)
@@ -105,18 +105,27 @@ class RealProbe:
         await self._call(f"end of MIG instance {instance} of {uuid}", partial(mig.destroy, uuid, instance))
 
     async def events(self, timeout_s: float) -> tuple[HealthEvent, ...]:
-        if self._event_set is None:
-            self._event_set = await self._call("event registration", _register_events)
-        events = self._event_set
-
-        def wait() -> tuple[HealthEvent, ...]:
-            return _wait_event(events, int(timeout_s * 1000))
-
+        watch = await self._event_watch()
+        if watch.silent:
+            silent, watch.silent = watch.silent, ()
+            return silent
         try:
-            return await self._event_caller.call("event wait", wait, timeout_s + _EVENT_GRACE_S)
+            return await self._event_caller.call(
+                "event wait", lambda: watch.wait(int(timeout_s * 1000)), timeout_s + _EVENT_GRACE_S
+            )
         except pynvml.NVMLError as error:
-            self._event_set = None
+            self._events = None
             raise NvmlError(f"event wait: {error}") from error
+
+    async def _event_watch(self) -> EventWatch:
+        """The set of events, made anew for cards that came since."""
+        if self._events is not None and self._watched == self._listed:
+            return self._events
+        if self._events is not None:
+            await self._call("end of event registration", self._events.free)
+            self._events = None
+        self._events, self._watched = await self._call("event registration", watch_events), self._listed
+        return self._events
 
     async def close(self) -> None:
         if self._open:
@@ -261,24 +270,6 @@ def _to_others(ends: list[str], cards: set[str]) -> int:
     return sum(end not in cards for end in ends)
 
 
-def _read_lost() -> dict[str, str]:
-    lost = {}
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = text(pynvml.nvmlDeviceGetUUID(handle))
-        except pynvml.NVMLError:
-            # Without a handle there is no uuid: `cards` reports it as a problem, and the card is missing there.
-            continue
-        try:
-            pynvml.nvmlDeviceGetMemoryInfo(handle)
-        except NOT_OFFERED:
-            continue
-        except pynvml.NVMLError as error:
-            lost[uuid] = str(error)
-    return lost
-
-
 def _read_processes() -> tuple[ProcessFacts, ...]:
     found = []
     for index in range(pynvml.nvmlDeviceGetCount()):
@@ -289,33 +280,6 @@ def _read_processes() -> tuple[ProcessFacts, ...]:
                 processes: Sequence[Any] = offered(partial(read, handle), ())
                 found += [ProcessFacts(uuid, int(each.pid), int(each.usedGpuMemory or 0)) for each in processes]
     return tuple(found)
-
-
-def _register_events() -> Any:
-    wanted = 0
-    for kind in _EVENT_KINDS:
-        wanted |= kind
-    events = pynvml.nvmlEventSetCreate()
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            supported = pynvml.nvmlDeviceGetSupportedEventTypes(handle)
-            if wanted & supported:
-                pynvml.nvmlDeviceRegisterEvents(handle, wanted & supported, events)
-        except pynvml.NVMLError:
-            # A card without event support is watched by `lost` alone (spec/node 4).
-            continue
-    return events
-
-
-def _wait_event(events: Any, timeout_ms: int) -> tuple[HealthEvent, ...]:
-    try:
-        data = pynvml.nvmlEventSetWait_v2(events, timeout_ms)
-    except pynvml.NVMLError_Timeout:
-        return ()
-    kind = _EVENT_KINDS.get(data.eventType, "")
-    uuid = offered(lambda: text(pynvml.nvmlDeviceGetUUID(data.device)), "")
-    return (HealthEvent(uuid, kind, int(data.eventData) if kind == CRITICAL_ERROR else 0),)
 
 
 def _shutdown() -> None:

@@ -22,6 +22,9 @@ A profile is a name and a list of cards:
       driver: ok                          # gone: every call fails; slow: every call takes 30 s
       lost: [1]                           # indexes of cards that do not answer
       unreadable: [2]                     # indexes of cards whose query fails
+      damaged: [3]                        # indexes of cards with memory that cannot be repaired
+      ecc: [{index: 0, id: a}]            # double-bit errors; each `id` happens once
+      no_events: [1]                      # indexes of cards that report no error events
       xids: [{index: 0, xid: 79, id: a}]  # error events; each `id` happens once
       in_use: [MIG-...]                   # cards and MIG devices that a process uses
       mig_step_s: 0.0                     # how long each step of making or taking away an instance lasts
@@ -32,7 +35,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -45,6 +48,8 @@ from hami.core.errors import ConfigError, NvmlError
 from hami.core.model import MigPlacement
 from hami.nvml.probe import (
     CRITICAL_ERROR,
+    ECC_DOUBLE_BIT,
+    NO_EVENTS,
     CardFacts,
     CardLoad,
     Cards,
@@ -98,10 +103,18 @@ class _Xid(_Model):
     id: str = ""
 
 
+class _Ecc(_Model):
+    index: int
+    id: str = ""
+
+
 class _Faults(_Model):
     driver: Literal["ok", "gone", "slow"] = "ok"
     lost: list[int] = []
     unreadable: list[int] = []
+    damaged: list[int] = []
+    ecc: list[_Ecc] = []
+    no_events: list[int] = []
     xids: list[_Xid] = []
     in_use: list[str] = []
     mig_step_s: Annotated[float, Field(ge=0)] = 0.0
@@ -157,7 +170,7 @@ class SimulatedProbe:
         self._node_name = node_name
         self._profile = read_profile(path)
         self._stamp = _stamp(path)
-        self._happened: set[_Xid] = set()
+        self._happened: set[_Xid | _Ecc | int] = set()
 
     async def cards(self) -> Cards:
         profile = await self._ask()
@@ -184,17 +197,30 @@ class SimulatedProbe:
         cards = self._all_cards(profile)
         return {card.uuid: "GPU is lost" for card in cards if card.index in profile.faults.lost}
 
+    async def damaged(self) -> dict[str, str]:
+        profile = await self._ask()
+        cards = self._all_cards(profile)
+        return {
+            card.uuid: "a memory row could not be remapped" for card in cards if card.index in profile.faults.damaged
+        }
+
     async def events(self, timeout_s: float) -> tuple[HealthEvent, ...]:
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while True:
-            profile = await self._ask()
-            uuids = {card.index: card.uuid for card in self._all_cards(profile)}
-            fresh = [each for each in profile.faults.xids if each not in self._happened]
-            self._happened.update(fresh)
+            fresh = self._fresh_events(await self._ask())
             left_s = deadline_s - asyncio.get_running_loop().time()
             if fresh or left_s <= 0:
-                return tuple(HealthEvent(uuids.get(each.index, ""), CRITICAL_ERROR, each.xid) for each in fresh)
+                return fresh
             await asyncio.sleep(min(_POLL_S, left_s))
+
+    def _fresh_events(self, profile: Profile) -> tuple[HealthEvent, ...]:
+        """What the profile says happened and was not told yet."""
+        faults = profile.faults
+        told: list[_Xid | _Ecc | int] = [*faults.xids, *faults.ecc, *faults.no_events]
+        found = [each for each in told if each not in self._happened]
+        self._happened.update(found)
+        uuids = {card.index: card.uuid for card in self._all_cards(profile)}
+        return tuple(_event(each, uuids) for each in found)
 
     async def processes(self) -> tuple[ProcessFacts, ...]:
         profile = await self._ask()
@@ -281,6 +307,15 @@ class SimulatedProbe:
             mig_instances=laid_out(uuid, profiles, kind.mig_layout),
         )
         return self._geometry.seen(card)
+
+
+def _event(happened: _Xid | _Ecc | int, uuids: Mapping[int, str]) -> HealthEvent:
+    if isinstance(happened, int):
+        return HealthEvent(uuids.get(happened, ""), NO_EVENTS)
+    uuid = uuids.get(happened.index, "")
+    if isinstance(happened, _Ecc):
+        return HealthEvent(uuid, ECC_DOUBLE_BIT)
+    return HealthEvent(uuid, CRITICAL_ERROR, happened.xid)
 
 
 def _load(card: CardFacts, kind: _Card) -> CardLoad:

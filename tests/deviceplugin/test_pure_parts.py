@@ -11,7 +11,6 @@ from hami.core.objects import Container, EnvVar, Node, NodeStatus, ObjectMeta
 from hami.deviceplugin.annotate import handshake
 from hami.deviceplugin.board import BoardState, capped_replicas
 from hami.deviceplugin.container_setup import opts_out
-from hami.deviceplugin.health import HealthTracker, ignored_xids
 from hami.deviceplugin.host_files import (
     container_dir,
     limits_file,
@@ -23,8 +22,8 @@ from hami.deviceplugin.host_files import (
 from hami.deviceplugin.offer_check import OfferCheck
 from hami.deviceplugin.pair_scores import asymmetric, score
 from hami.deviceplugin.replicas import card_of, device_list, preferred_ids
-from hami.deviceplugin.settings import HealthSettings, PluginSettings
-from hami.nvml.probe import CRITICAL_ERROR, ECC_DOUBLE_BIT, CardFacts, HealthEvent, PairFacts
+from hami.deviceplugin.settings import PluginSettings
+from hami.nvml.probe import CardFacts, PairFacts
 from hami.nvml.simulated import made_uuid
 from hami.vendors.nvidia.config import NvidiaConfig
 from tests.deviceplugin.bench import A, B, RecordedEvents
@@ -91,49 +90,6 @@ def test_the_list_fits_into_kubelets_message(asked: int, cards: int) -> None:
 def test_pair_score(pair: PairFacts, expected: int) -> None:
     assert score(pair) == expected
     assert asymmetric([pair]) == ([("a", "b")] if pair.links_forward != pair.links_back else [])
-
-
-@pytest.mark.parametrize(
-    ("disabled", "enabled", "xid", "unhealthy"),
-    [
-        ("", "", 79, True),
-        ("", "", 31, False),
-        ("", "31", 31, True),
-        ("94", "", 94, False),
-        ("94,nonsense", "", 48, True),
-        (" 94 ,\u00b2,-1,", "\u00b3", 94, False),
-        ("79", "all", 79, True),
-    ],
-)
-def test_which_errors_count(disabled: str, enabled: str, xid: int, unhealthy: bool) -> None:
-    tracker = HealthTracker(ignored_xids(disabled, enabled))
-    tracker.events([HealthEvent(A, CRITICAL_ERROR, xid)], [A, B], 0)
-    assert tracker.unhealthy(0) == ({A: f"XID {xid}"} if unhealthy else {})
-
-
-@pytest.mark.parametrize("word", ["all", "xids", "ALL,48"])
-def test_health_checks_can_be_turned_off(word: str) -> None:
-    assert not ignored_xids(word, "48").enabled
-
-
-def test_an_error_of_nobody_concerns_all_and_ecc_counts_concern_none() -> None:
-    tracker = HealthTracker(HealthSettings())
-    tracker.events([HealthEvent(A, ECC_DOUBLE_BIT)], [A, B], 0)
-    assert tracker.unhealthy(0) == {}
-    tracker.events([HealthEvent("", CRITICAL_ERROR, 79)], [A, B], 0)
-    assert set(tracker.unhealthy(0)) == {A, B}
-
-
-def test_recovery_needs_quiet_and_an_answer() -> None:
-    tracker = HealthTracker(HealthSettings(xid_quiet_s=100))
-    tracker.events([HealthEvent(A, CRITICAL_ERROR, 79)], [A], 0)
-    tracker.lost({A: "GPU is lost"})
-    assert "does not answer" in tracker.unhealthy(500)[A]
-    tracker.lost({})
-    assert tracker.unhealthy(501) == {}
-    forever = HealthTracker(HealthSettings(xid_quiet_s=0))
-    forever.events([HealthEvent(A, CRITICAL_ERROR, 79)], [A], 0)
-    assert set(forever.unhealthy(1e9)) == {A}
 
 
 def test_container_folders_are_made_anew_open_and_collected(tmp_path: Path) -> None:

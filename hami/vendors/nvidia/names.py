@@ -12,8 +12,13 @@ WORD: Final = "NVIDIA"
 REGISTER_KEY: Final = "hami.io/node-nvidia-register"
 HANDSHAKE_KEY: Final = "hami.io/node-handshake"
 SCORE_KEY: Final = "hami.io/node-nvidia-score"
+RECOVERED_KEY: Final = "hami.io/card-recovered"
+"""Operator to plugin: cards of the node that may be used again, by uuid or `all`. Ours alone."""
 TO_ALLOCATE_KEY: Final = "hami.io/vgpu-devices-to-allocate"
 ALLOCATED_KEY: Final = "hami.io/vgpu-devices-allocated"
+
+MIG_RESOURCE_PREFIX: Final = "nvidia.com/mig-"
+"""Followed by a profile: the resources of MIG devices under strategy mixed, as NVIDIA's plugin names them."""
 
 USE_TYPE: Final = "nvidia.com/use-gputype"
 NOUSE_TYPE: Final = "nvidia.com/nouse-gputype"
