@@ -41,12 +41,34 @@ class Ports:
         return cls(*free_ports(len(dataclasses.fields(cls))))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodNetwork:
+    """Where pods find the API server: the address that it advertises, and the range of services (its own is .1)."""
+
+    address: str
+    service_cidr: str
+    api_service: str
+
+
 class ControlPlane:
     """One control plane: the folder holds certificates, kubeconfigs, logs and etcd's state."""
 
-    def __init__(self, binaries: Binaries, folder: Path, max_backoff_s: int = 10) -> None:
-        """`max_backoff_s`: how long kube-scheduler lets a pod wait after failures; its default is 10."""
+    def __init__(
+        self,
+        binaries: Binaries,
+        folder: Path,
+        max_backoff_s: int = 10,
+        pods: PodNetwork | None = None,
+        with_hami: bool = True,
+    ) -> None:
+        """`max_backoff_s`: how long kube-scheduler lets a pod wait after failures; its default is 10.
+
+        `pods`: the network of real pods and kubelets; without it everything is on loopback. `with_hami` off leaves out
+        the kube-scheduler and the roles that stand for an installed chart.
+        """
         self.max_backoff_s = max_backoff_s
+        self.pods = pods
+        self.with_hami = with_hami
         self.binaries = binaries
         self.folder = folder
         self.ports = Ports.free()
@@ -75,18 +97,25 @@ class ControlPlane:
         self.wait_http(self.apiserver, f"{self.server}/readyz", 60)
         self.controller_manager.start()
         self.default_scheduler.start()
-        self.hami_kube_scheduler.start()
-        self.kubectl("create", "namespace", SYSTEM_NAMESPACE)
-        for manifest in ("scheduler-rbac.yaml", "device-plugin-rbac.yaml"):
-            self.kubectl("apply", "-f", str(MANIFESTS / manifest))
+        if self.with_hami:
+            self.hami_kube_scheduler.start()
+            self._install_roles()
         for process, port in (
             (self.controller_manager, self.ports.controller_manager),
             (self.default_scheduler, self.ports.default_scheduler),
             (self.hami_kube_scheduler, self.ports.hami_kube_scheduler),
         ):
-            self.wait_http(process, f"https://127.0.0.1:{port}/healthz", 30)
+            if process in self.processes():
+                self.wait_http(process, f"https://127.0.0.1:{port}/healthz", 30)
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         wait_until(lambda: self.api.exists(account), 30, "service account default")
+
+    def _install_roles(self) -> None:
+        """The namespace and roles that the chart would make; those of an earlier start stay."""
+        if not self.api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"):
+            self.kubectl("create", "namespace", SYSTEM_NAMESPACE)
+        for manifest in ("scheduler-rbac.yaml", "device-plugin-rbac.yaml"):
+            self.kubectl("apply", "-f", str(MANIFESTS / manifest))
 
     def stop(self) -> None:
         """Kill everything: the state is thrown away, so nobody needs time to tidy up."""
@@ -96,7 +125,8 @@ class ControlPlane:
 
     def processes(self) -> list[Process]:
         """Every process of the control plane, in the order of their start."""
-        return [self.etcd, self.apiserver, self.controller_manager, self.default_scheduler, self.hami_kube_scheduler]
+        hami = [self.hami_kube_scheduler] if self.with_hami else []
+        return [self.etcd, self.apiserver, self.controller_manager, self.default_scheduler, *hami]
 
     def kubeconfig(self, name: str, pair: Pair, server: str | None = None) -> Path:
         """Write `<name>.kubeconfig` for an identity; `server` leads it through a proxy."""
@@ -151,31 +181,53 @@ class ControlPlane:
         )
 
     def _apiserver(self) -> Process:
-        serving = self.authority.issue("kube-apiserver", "kube-apiserver", hosts=["127.0.0.1", "localhost"])
+        serving = self.authority.issue("kube-apiserver", "kube-apiserver", hosts=self._api_hosts())
         account_key = self.folder / "pki" / "service-accounts.key"
         account_public = self.folder / "pki" / "service-accounts.pub"
         write_public_key(write_key(account_key), account_public)
         return self._process(
             "kube-apiserver",
             f"--etcd-servers=http://127.0.0.1:{self.ports.etcd_client}",
-            "--bind-address=127.0.0.1",
             f"--secure-port={self.ports.apiserver}",
-            # No pod reaches the API server here, so nobody needs the endpoints that a loopback address cannot give.
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
-            "--service-cluster-ip-range=10.0.0.0/24",
+            *self._reachability(),
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",
             f"--client-ca-file={self.authority.cert}",
             f"--tls-cert-file={serving.cert}",
             f"--tls-private-key-file={serving.key}",
-            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={account_public}",
             f"--service-account-signing-key-file={account_key}",
             "--profiling=false",
             "--event-ttl=1h",
         )
+
+    def _api_hosts(self) -> list[str]:
+        """Names and addresses in the API server's certificate."""
+        hosts = ["127.0.0.1", "localhost"]
+        if self.pods is not None:
+            service = ["kubernetes", "default", "svc", "cluster", "local"]
+            hosts += [".".join(service[:length]) for length in range(1, len(service) + 1)]
+            hosts += [self.pods.address, self.pods.api_service]
+        return hosts
+
+    def _reachability(self) -> list[str]:
+        """Flags that decide who reaches the API server, and how it reaches kubelets."""
+        if self.pods is None:
+            # No pod reaches the API server here, so nobody needs the endpoints that a loopback address cannot give.
+            loopback = ["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none"]
+            return [*loopback, "--service-cluster-ip-range=10.0.0.0/24"]
+        to_kubelet = self.authority.issue("apiserver-to-kubelet", "kube-apiserver-kubelet-client", ["system:masters"])
+        return [
+            "--bind-address=0.0.0.0",
+            f"--advertise-address={self.pods.address}",
+            f"--service-cluster-ip-range={self.pods.service_cidr}",
+            f"--kubelet-client-certificate={to_kubelet.cert}",
+            f"--kubelet-client-key={to_kubelet.key}",
+            f"--kubelet-certificate-authority={self.authority.cert}",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]
 
     def _controller_manager(self) -> Process:
         pair = self.authority.issue("controller-manager", "system:kube-controller-manager")

@@ -1,0 +1,1 @@
+"""The node layer: our device plugin under a real kubelet, containerd and runc. Needs root and Go."""
