@@ -37,7 +37,7 @@ _DEFAULT_POLICY: Final = "default"
 _NO_DEVICES: Final = "none"
 _LIFTING_PREFIXES: Final = (ENV_MEMORY_LIMIT, ENV_SM_LIMIT)
 _LIFTING_NAMES: Final = (ENV_PRELOAD, ENV_AUDIT, ENV_SHARED_CACHE)
-_SUSPECT_PREFIXES: Final = (*_LIFTING_PREFIXES, *_LIFTING_NAMES, ENV_DISABLE_CONTROL)
+_SUSPECT_STARTS: Final = tuple({f"\n{name[:6]}" for name in (*_LIFTING_PREFIXES, *_LIFTING_NAMES, ENV_DISABLE_CONTROL)})
 
 
 def admit(container: Container, config: NvidiaConfig) -> ContainerChange | Refusal:
@@ -94,9 +94,11 @@ def hiding_env(container: Container, config: NvidiaConfig, *, foreign: bool) -> 
 
 def check_env(container: Container, *, allow_disable_control: bool) -> Refusal | None:
     """Refuses variables that would lift limits: their own limits, preloading, another region file, the opt-out."""
-    # Containers may have hundreds of variables: most are passed over by one test each.
-    suspects = [variable for variable in container.env or () if variable.name.startswith(_SUSPECT_PREFIXES)]
-    for variable in suspects:
+    # Containers may have hundreds of variables: they are looked at one by one only where one may be meant.
+    names = "\n" + "\n".join([variable.name for variable in container.env or ()])
+    if not any(start in names for start in _SUSPECT_STARTS):
+        return None
+    for variable in container.env or ():
         if _lifts_limits(variable, allow_disable_control=allow_disable_control):
             problem = "which would lift the limits of its devices: remove it"
             return Refusal(f"container {container.name} sets {variable.name}, {problem}")
