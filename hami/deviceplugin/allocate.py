@@ -16,13 +16,14 @@ from typing import Final
 import structlog
 
 from hami.core.container_edits import ContainerEdits
-from hami.core.errors import AllocateError, ApiError, ConflictError, DecodeError, TransportError
+from hami.core.errors import AllocateError, ApiError, ConflictError, DecodeError, NvmlError, TransportError
 from hami.core.keys import BIND_PHASE, MAX_LABEL_VALUE_CHARS, PHASE_FAILED, PHASE_SUCCESS, VGPU_NODE
 from hami.core.model import ContainerShares
 from hami.core.objects import Node, Pod
 from hami.deviceplugin import event_reasons
 from hami.deviceplugin.board import Board
 from hami.deviceplugin.container_setup import ContainerSetup
+from hami.deviceplugin.mig_allocate import MigAllocator, Prepared
 from hami.deviceplugin.replays import Replays
 from hami.deviceplugin.replicas import card_of
 from hami.deviceplugin.settings import PluginSettings
@@ -72,6 +73,7 @@ class Allocator:
         writer: KubeWriter,
         events: EventSink,
         setup: ContainerSetup,
+        mig: MigAllocator | None,
         generation: Callable[[], int],
     ) -> None:
         self._settings = settings
@@ -80,6 +82,7 @@ class Allocator:
         self._vendor = Nvidia(settings.nvidia)
         self._events = events
         self._setup = setup
+        self._mig = mig
         self._replays = Replays(generation)
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Task[Answer]] = set()
@@ -120,6 +123,8 @@ class Allocator:
             raise await self._failure(attempt, f"the API server: {error}") from error
         except (OSError, ValueError) as error:
             raise await self._failure(attempt, f"files on the node: {error}") from error
+        except NvmlError as error:
+            raise await self._failure(attempt, f"the driver: {error}") from error
         except (AllocateError, DecodeError) as error:
             raise await self._failure(attempt, str(error)) from error
         finally:
@@ -136,9 +141,9 @@ class Allocator:
         attempt.found = found
         for call in found.calls:
             self._check_cards(call.shares)
-        state = self._board.state
-        edits = [await self._setup.prepare(call, state) for call in found.calls]
-        await self._commit(found)
+        prepared = await self._prepare(found)
+        edits = prepared.edits
+        await self._commit(found, prepared.annotations)
         self._replays.remember(requests, found, edits)
         self._note_other_cards(requests, found)
         self.stats.served += 1
@@ -151,10 +156,17 @@ class Allocator:
         )
         return edits
 
-    async def _commit(self, found: Found) -> None:
+    async def _prepare(self, found: Found) -> Prepared:
+        """Edits for each container, on a node in mode mig with the instances' ids for the pod."""
+        if self._mig is not None:
+            return await self._mig.prepare(found)
+        state = self._board.state
+        return Prepared([await self._setup.prepare(call, state) for call in found.calls], {})
+
+    async def _commit(self, found: Found, more: dict[str, str]) -> None:
         """Erases what is consumed; with nothing left, says success and gives the token back."""
         last = found.calls[-1]
-        annotations = {TO_ALLOCATE_KEY: last.rest_text}
+        annotations = {TO_ALLOCATE_KEY: last.rest_text, **more}
         if last.complete:
             annotations[BIND_PHASE] = PHASE_SUCCESS
         await self._patch_unchanged(found.pod, annotations)

@@ -11,8 +11,13 @@ from typing import Final
 
 import msgspec
 
+from hami.core.model import MigPlacement
+from hami.deviceplugin.mig_cards import allowed_on
+from hami.deviceplugin.mig_setup import MigDevice
 from hami.deviceplugin.settings import PluginSettings
+from hami.deviceplugin.static_mig import Offers, sort_cards
 from hami.nvml.probe import CardFacts, PairFacts
+from hami.vendors.nvidia.names import MODE_MIG
 
 _KUBELET_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 """kubelet takes no larger gRPC message (report B95)."""
@@ -24,9 +29,20 @@ class BoardState(msgspec.Struct, frozen=True):
     """What is offered: cards ordered by index, replicas per card, reasons of the cards out of service."""
 
     cards: tuple[CardFacts, ...] = ()
+    """Cards that pods get shares or instances of."""
     replicas: int = 1
     unhealthy: dict[str, str] = {}
     pairs: tuple[PairFacts, ...] = ()
+    static: dict[str, tuple[MigDevice, ...]] = {}
+    """Resource -> MIG devices that an administrator made, offered as they are."""
+    left_out: dict[str, str] = {}
+    """Card -> why it is offered in no way."""
+    strategy_problem: str = ""
+    """Why the MIG strategy suits not this node's cards."""
+    blocked: dict[str, tuple[MigPlacement, ...]] = {}
+    """Card in mode mig -> places that instances hold which belong to no pod and cannot be taken away."""
+    everything: tuple[CardFacts, ...] = ()
+    """All cards that the configuration does not hide."""
 
     def card(self, uuid: str) -> CardFacts | None:
         return next((card for card in self.cards if card.uuid == uuid), None)
@@ -47,8 +63,27 @@ class Board:
     async def set_cards(self, cards: tuple[CardFacts, ...], pairs: tuple[PairFacts, ...] = ()) -> None:
         """Takes what the driver lists; cards that the node's configuration hides are left out (report B101)."""
         shown = tuple(sorted((card for card in cards if not self._hidden(card)), key=lambda card: card.index))
-        replicas = capped_replicas(self._settings.nvidia.device_split_count, len(shown))
-        await self._set(msgspec.structs.replace(self.state, cards=shown, replicas=replicas, pairs=pairs))
+        offers = sort_cards(shown, self._settings)
+        if self._settings.mode == MODE_MIG:
+            # Instances come and go with pods; nobody has to be told.
+            shown = tuple(msgspec.structs.replace(card, mig_instances=()) for card in shown)
+        state = msgspec.structs.replace(
+            self.state,
+            cards=offers.shared,
+            replicas=self._replicas(offers),
+            pairs=pairs,
+            static=offers.static,
+            left_out=offers.left_out,
+            strategy_problem=offers.problem,
+            everything=shown,
+        )
+        await self._set(state)
+
+    async def set_blocked(self, card: str, placements: tuple[MigPlacement, ...]) -> None:
+        """Takes the places of a card in mode mig that cannot be given to pods now."""
+        others = {uuid: places for uuid, places in self.state.blocked.items() if uuid != card}
+        blocked = {**others, card: placements} if placements else others
+        await self._set(msgspec.structs.replace(self.state, blocked=blocked))
 
     async def set_unhealthy(self, unhealthy: Mapping[str, str]) -> None:
         """Takes the complete set of cards out of service."""
@@ -66,6 +101,13 @@ class Board:
                 self.state = state
                 self.version += 1
                 self._changed.notify_all()
+
+    def _replicas(self, offers: Offers) -> int:
+        """In mode mig at least one for each instance that fits on a card (trap T-33)."""
+        asked = self._settings.nvidia.device_split_count
+        if self._settings.mode == MODE_MIG:
+            asked = max([asked, *(allowed_on(card, self._settings).instances for card in offers.shared)])
+        return capped_replicas(asked, len(offers.shared))
 
     def _hidden(self, card: CardFacts) -> bool:
         return card.uuid in self._settings.hidden_uuids or card.index in self._settings.hidden_indexes

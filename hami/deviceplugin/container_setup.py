@@ -16,11 +16,12 @@ from hami.deviceplugin.board import BoardState
 from hami.deviceplugin.cdi_files import CdiFiles
 from hami.deviceplugin.host_devices import card_node, control_nodes
 from hami.deviceplugin.host_files import container_dir, limits_file, prepare_container_dir, write_atomically
+from hami.deviceplugin.mig_setup import mig_devices
 from hami.deviceplugin.settings import PluginSettings
 from hami.deviceplugin.shim_wait import library_file, shim_problem, wait_for_shim
 from hami.vendors.nvidia.edits import DeviceListStrategy, EditContext, container_edits, limits_text
 from hami.vendors.nvidia.folders import REGION_SUFFIX
-from hami.vendors.nvidia.names import ENV_DISABLE_CONTROL, MODE_MIG
+from hami.vendors.nvidia.names import ENV_DISABLE_CONTROL
 
 _READ_MODE: Final = 0o644
 
@@ -30,21 +31,15 @@ class ContainerSetup:
 
     def __init__(self, settings: PluginSettings) -> None:
         self._settings = settings
-        self._cdi = CdiFiles(settings)
+        self.cdi = CdiFiles(settings)
 
     async def ready(self, until_s: float) -> None:
         """Waits for what the host lacks, at most until `until_s`; `prepare` says what is still missing then."""
         await wait_for_shim(self._settings, until_s)
 
-    async def describe(self, state: BoardState) -> None:
-        """Writes the CDI specifications, where names of theirs are handed out. Raises OSError."""
-        await asyncio.to_thread(self._cdi.ensure, state.cards)
-
     async def prepare(self, call: Call, state: BoardState) -> ContainerEdits:
         """Makes the container's folder and returns its edits. Raises AllocateError, OSError and ValueError."""
         settings = self._settings
-        if settings.mode == MODE_MIG:
-            raise AllocateError("this plugin does not create MIG instances yet; set operatingmode to hami-core")
         if not call.container_name:
             raise AllocateError(f"segment {call.container_index} of the allocation belongs to no container of the pod")
         folder = container_dir(settings.vgpu_dir, call.pod.metadata.uid, call.container_name)
@@ -55,7 +50,7 @@ class ContainerSetup:
         problem = shim_problem(settings)
         if problem:
             raise AllocateError(problem)
-        cdi_features = self._cdi.ensure(state.cards)
+        cdi_features = self.cdi.ensure(state.everything, mig_devices(settings, state.everything))
         cache_name = str(uuid.uuid4())
         region = f"{cache_name}{REGION_SUFFIX}"
         prepare_container_dir(folder, settings.lock_dir, region)

@@ -35,6 +35,7 @@ class OfferCheck:
         resource = self._settings.nvidia.resource_count_name
         found = (node.status.allocatable or {}).get(resource, 0)
         listed = sum(state.replicas for card in state.cards if state.healthy(card.uuid))
+        listed += sum(state.healthy(device.card.uuid) for device in state.static.get(resource, ()))
         if _number(found) == listed:
             self._since_s = None
             self._said = False

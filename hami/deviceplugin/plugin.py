@@ -5,39 +5,38 @@ from __future__ import annotations
 import asyncio
 import datetime
 import time
-from typing import Final
 
 import structlog
 
-from hami.core.errors import HamiError
 from hami.deviceplugin import event_reasons
 from hami.deviceplugin.allocate import AllocateStats, Allocator
 from hami.deviceplugin.annotate import Annotator
 from hami.deviceplugin.board import Board
 from hami.deviceplugin.card_watch import CardWatch, HealthStats
 from hami.deviceplugin.container_setup import ContainerSetup
+from hami.deviceplugin.endpoint import Endpoint
+from hami.deviceplugin.endpoints import Endpoints
 from hami.deviceplugin.housekeeping import Housekeeping
+from hami.deviceplugin.mig_allocate import MigAllocator
+from hami.deviceplugin.mig_manager import MigManager
+from hami.deviceplugin.mig_setup import MigSetup
 from hami.deviceplugin.offer_check import OfferCheck
 from hami.deviceplugin.operator_recovery import OperatorRecovery
 from hami.deviceplugin.preferred import Preferences
-from hami.deviceplugin.registration import KubeletError, register, wait_until_anew
-from hami.deviceplugin.server import PluginServer
-from hami.deviceplugin.servicer import DevicePluginServicer
 from hami.deviceplugin.settings import PluginSettings
-from hami.deviceplugin.single import AnotherPluginError, NodeLock
-from hami.kube.backoff import Backoff
+from hami.deviceplugin.shared_cards import SharedCards
+from hami.deviceplugin.static_devices import StaticDevices
 from hami.kube.client import ApiClient
 from hami.kube.writer import KubeWriter
 from hami.nvml.probe import DeviceProbe
 from hami.placement.ports import EventSink
-
-_RETRY_CAP_S: Final = 30.0
+from hami.vendors.nvidia.names import MODE_MIG
 
 log = structlog.get_logger(__name__)
 
 
 class Plugin:
-    """Serves one resource on one node. The caller owns client, probe and events, and runs `run` as a task.
+    """Serves the resources of one node. The caller owns client, probe and events, and runs `run` as a task.
 
     `registered` is set while kubelet knows us; `stats` counts calls; `board` has the cards. To restart with new
     settings, cancel `run` and make another Plugin.
@@ -49,18 +48,20 @@ class Plugin:
         self._events = events
         self.board = Board(settings)
         self.registered = asyncio.Event()
-        self.generation = 0
-        """How often kubelet has registered us."""
-        self._setup = ContainerSetup(settings)
-        self._allocator = Allocator(settings, self.board, writer, events, self._setup, lambda: self.generation)
-        self._servicer = DevicePluginServicer(settings, self.board, self._allocator, Preferences(settings, writer))
+        setup = ContainerSetup(settings)
+        self._mig_setup = MigSetup(settings, setup.cdi)
         self._watch = CardWatch(settings, self.board, probe, events, time.monotonic)
         check = self.offer_check = OfferCheck(settings, events, time.monotonic)
         recovery = OperatorRecovery(writer, events, self._watch)
         self._annotator = Annotator(settings, self.board, writer, _now, check, recovery)
         self._housekeeping = Housekeeping(settings, writer)
-        self._lock = NodeLock(settings.kubelet_dir, settings.plugin_socket.stem)
-        self._said = ""
+        self._mig = MigManager(settings, self.board, probe, writer, events, self._watch.refresh)
+        mig = MigAllocator(settings, probe, writer, self._mig, self._mig_setup) if settings.mode == MODE_MIG else None
+        self._allocator = Allocator(settings, self.board, writer, events, setup, mig, lambda: shared.generation)
+        served = SharedCards(settings, self._allocator, Preferences(settings, writer))
+        resource = settings.nvidia.resource_count_name
+        shared = Endpoint(settings, self.board, events, resource, served, self._describe)
+        self._endpoints = Endpoints(settings, self.board, events, shared, self._static, self.registered)
 
     @property
     def stats(self) -> AllocateStats:
@@ -80,59 +81,31 @@ class Plugin:
             self._node_warning(event_reasons.NODE_CONFIG, note)
         try:
             await self._watch.first_cards()
+            await self._mig.look()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._watch.run())
                 tasks.create_task(self._annotator.run())
                 tasks.create_task(self._housekeeping.run())
-                tasks.create_task(self._serve())
+                tasks.create_task(self._mig.run())
+                tasks.create_task(self._endpoints.run())
         finally:
             self.registered.clear()
-            self._lock.release()
             await self._allocator.drain()
 
     async def remove_annotations(self) -> None:
         """Takes back what was written to the node (`--cleanup`). Raises ApiError and TransportError."""
         await self._annotator.remove()
 
-    async def _serve(self) -> None:
-        backoff = Backoff(0.5, _RETRY_CAP_S)
-        while True:
-            try:
-                reason = await self._serve_once(backoff)
-            except (KubeletError, AnotherPluginError, OSError) as error:
-                self._say_trouble(error)
-                await asyncio.sleep(backoff.next_s())
-            else:
-                log.info("starting anew", why=reason)
-            finally:
-                self.registered.clear()
+    def _static(self, resource: str) -> Endpoint:
+        served = StaticDevices(self._settings, self.board, self._mig_setup, resource)
+        return Endpoint(self._settings, self.board, self._events, resource, served, self._describe)
 
-    async def _serve_once(self, backoff: Backoff) -> str:
-        """Serves and registers; returns why it has to be done again."""
-        settings = self._settings
-        # Taken again each time: the folder may have been made anew, with the lock's file gone.
-        self._lock.acquire()
-        await self._setup.describe(self.board.state)
-        async with PluginServer(settings.plugin_socket, self._servicer):
-            await register(
-                settings.kubelet_socket,
-                settings.plugin_socket.name,
-                settings.nvidia.resource_count_name,
-                preferred=settings.preferred_allocation,
-            )
-            self.generation += 1
-            self.registered.set()
-            self._said = ""
-            backoff.reset()
-            log.info("registered with kubelet", resource=settings.nvidia.resource_count_name)
-            return await wait_until_anew(settings.kubelet_socket, settings.plugin_socket, settings.watch_interval_s)
-
-    def _say_trouble(self, error: HamiError | OSError) -> None:
-        message = str(error)
-        log.warning("not registered with kubelet, will retry", why=message)
-        if isinstance(error, AnotherPluginError) and message != self._said:
-            self._node_warning(event_reasons.ANOTHER_PLUGIN, message)
-        self._said = message
+    async def _describe(self) -> None:
+        """Writes the CDI specifications before names of theirs are handed out. Raises OSError."""
+        cards = self.board.state.everything
+        if self._settings.mode == MODE_MIG:
+            cards = await self._mig.cards()
+        await asyncio.to_thread(self._mig_setup.describe, cards)
 
     def _node_warning(self, reason: str, message: str) -> None:
         self._events.node_event(self._settings.node_name, warning=True, reason=reason, message=message)

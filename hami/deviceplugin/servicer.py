@@ -5,39 +5,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
 
 import grpc
 import structlog
 
 from hami.core.container_edits import ContainerEdits
 from hami.core.errors import AllocateError
-from hami.deviceplugin.allocate import Allocator
-from hami.deviceplugin.board import Board
-from hami.deviceplugin.preferred import Preferences
-from hami.deviceplugin.replicas import device_list
-from hami.deviceplugin.settings import PluginSettings
+from hami.deviceplugin.board import Board, BoardState
 from hami.proto import deviceplugin_v1beta1_pb2 as pb
 from hami.proto import deviceplugin_v1beta1_pb2_grpc as rpc
 
 log = structlog.get_logger(__name__)
 
 
+class Served(Protocol):
+    """One resource: what there is of it, which of it kubelet should prefer, what a container gets."""
+
+    @property
+    def preferred(self) -> bool:
+        """Whether kubelet shall ask which devices to prefer."""
+
+    def devices(self, state: BoardState) -> pb.ListAndWatchResponse:
+        """All devices with their health."""
+
+    async def choose(self, requests: Sequence[Any]) -> list[list[str]]:
+        """Ids for each ContainerPreferredAllocationRequest; an empty list where kubelet should choose."""
+
+    async def allocate(self, requests: Sequence[Sequence[str]]) -> list[ContainerEdits]:
+        """Edits for each container, given kubelet's ids for each. Raises AllocateError."""
+
+
 class DevicePluginServicer(rpc.DevicePluginServicer):
     """Serves one resource. Method names are those of the protocol."""
 
-    def __init__(self, settings: PluginSettings, board: Board, allocator: Allocator, preferences: Preferences) -> None:
-        self._settings = settings
+    def __init__(self, board: Board, served: Served) -> None:
         self._board = board
-        self._allocator = allocator
-        self._preferences = preferences
+        self._served = served
         self._closing = asyncio.Event()
 
     async def GetDevicePluginOptions(self, request: pb.Empty, context: Any) -> pb.DevicePluginOptions:
         """The same as at registration."""
         return pb.DevicePluginOptions(
-            pre_start_required=False, get_preferred_allocation_available=self._settings.preferred_allocation
+            pre_start_required=False, get_preferred_allocation_available=self._served.preferred
         )
 
     async def ListAndWatch(self, request: pb.Empty, context: Any) -> AsyncIterator[pb.ListAndWatchResponse]:
@@ -46,7 +57,7 @@ class DevicePluginServicer(rpc.DevicePluginServicer):
         version = -1
         while await self._changed_or_closing(version):
             version = self._board.version
-            devices = device_list(self._board.state, numa=self._settings.nvidia.enable_numa_topology)
+            devices = self._served.devices(self._board.state)
             if devices != sent:
                 sent = devices
                 yield devices
@@ -73,7 +84,7 @@ class DevicePluginServicer(rpc.DevicePluginServicer):
         self, request: pb.PreferredAllocationRequest, context: Any
     ) -> pb.PreferredAllocationResponse:
         """Ids of the cards that the scheduler chose; empty where that is not known (kubelet then chooses)."""
-        chosen = await self._preferences.choose(request.container_requests)
+        chosen = await self._served.choose(request.container_requests)
         return pb.PreferredAllocationResponse(
             container_responses=[pb.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
         )
@@ -81,7 +92,7 @@ class DevicePluginServicer(rpc.DevicePluginServicer):
     async def Allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:
         """Env, mounts and devices of each container, or FAILED_PRECONDITION with what to do."""
         try:
-            edits = await self._allocator.allocate([list(each.devices_ids) for each in request.container_requests])
+            edits = await self._served.allocate([list(each.devices_ids) for each in request.container_requests])
         except AllocateError as error:
             log.warning("allocate refused", why=str(error))
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))

@@ -122,9 +122,14 @@ class PluginSettings(msgspec.Struct, frozen=True):
 
     @property
     def plugin_socket(self) -> Path:
-        """`nvidia-<name>.sock`, the name being the resource's part after the slash (spec/node 2.1)."""
-        return self.kubelet_dir / f"nvidia-{self.nvidia.resource_count_name.rpartition('/')[2]}.sock"
+        """The socket of the shared cards' resource."""
+        return socket_of(self.kubelet_dir, self.nvidia.resource_count_name)
 
     @property
     def vgpu_dir(self) -> Path:
         return self.hook_path / "vgpu"
+
+
+def socket_of(kubelet_dir: Path, resource: str) -> Path:
+    """`nvidia-<name>.sock`, the name being the resource's part after the slash (spec/node 2.1)."""
+    return kubelet_dir / f"nvidia-{resource.rpartition('/')[2]}.sock"

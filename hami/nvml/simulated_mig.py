@@ -76,8 +76,7 @@ class SimulatedGeometry:
             raise NvmlError(f"MIG instance on {card.uuid} at {placement.start}: Invalid Argument")
         if any(placement.overlaps(each.placement) for each in seen.mig_instances):
             raise NvmlError(f"MIG instance on {card.uuid} at {placement.start}: Insufficient Resources")
-        taken = {each.id for each in seen.mig_instances}
-        number = next(each for each in range(1, len(taken) + 2) if each not in taken)
+        number = _instance_id(placement)
         made = MigInstanceFacts(number, profile, facts.slices, facts.memory_mib, placement, facts.media)
         self._put(seen, (*seen.mig_instances, made))
         return number
@@ -148,12 +147,19 @@ def laid_out(
         offers = ((each, place) for each in profiles if each.slices == slices for place in each.placements)
         for profile, place in offers:
             if place.start == start:
-                number = len(found) + 1
+                number = _instance_id(place)
                 compute = MigComputeFacts(0, mig_uuid(card, number, 0), slices)
                 made = MigInstanceFacts(number, profile.number, slices, profile.memory_mib, place, profile.media)
                 found.append(_with_compute(made, compute))
                 break
     return tuple(_indexed(found))
+
+
+def _instance_id(placement: MigPlacement) -> int:
+    """As a driver numbers them: by size and place, so that an instance made again has its old id."""
+    first = {8: 0, 4: 1, 2: 3, 1: 7}.get(placement.size, 15)
+    step = placement.size if placement.size in (4, 2, 1) else 1
+    return first + placement.start // step
 
 
 def _with_compute(instance: MigInstanceFacts, compute: MigComputeFacts) -> MigInstanceFacts:

@@ -19,6 +19,7 @@ from hami.deviceplugin.registration import identity
 from hami.deviceplugin.server import PluginServer
 from hami.deviceplugin.servicer import DevicePluginServicer
 from hami.deviceplugin.settings import PluginSettings
+from hami.deviceplugin.shared_cards import SharedCards
 from hami.deviceplugin.single import AnotherPluginError, NodeLock
 from hami.kube import paths
 from hami.proto import deviceplugin_v1beta1_pb2 as pb
@@ -109,7 +110,7 @@ async def test_an_end_in_the_middle_of_the_start_leaves_no_server(turns: int) ->
     settings = PluginSettings(node_name=NODE)
     with tempfile.TemporaryDirectory(prefix="hami-dp-") as folder:
         path = Path(folder) / "plugin.sock"
-        server = PluginServer(path, DevicePluginServicer(settings, Board(settings), nobody, nobody))
+        server = PluginServer(path, DevicePluginServicer(Board(settings), SharedCards(settings, nobody, nobody)))
         start = asyncio.create_task(server.__aenter__())
         for _ in range(turns):
             await asyncio.sleep(0)
