@@ -97,7 +97,10 @@ def shim_clients() -> dict[str, str]:
     folder = cache_folder() / f"shim-clients-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     python = folder / "bin" / "python"
     if not (folder / ".done").exists():
-        print("   installing programs to try the limiter with (cuda-bindings, gpustat, nvitop)", flush=True)
+        print(
+            "   installing what the limiter is tried with (cuda-bindings, gpustat, nvitop, clang-tidy, cppcheck, zig)",
+            flush=True,
+        )
         shutil.rmtree(folder, ignore_errors=True)
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
