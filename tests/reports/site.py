@@ -32,6 +32,9 @@ from tests.web.asgi_client import Reply, call
 
 Object = dict[str, Any]
 MODEL = "NVIDIA A100-SXM4-80GB"
+SIDECAR: Object = {"restartPolicy": "Always"}
+PLACES = ("app", "second", "init", "sidecar", "requests")
+"""Where `placed` may put a container."""
 
 
 class Site:
@@ -102,7 +105,7 @@ class Site:
         assert reply.status == 200
         response: Object = json.loads(reply.body)["response"]
         patch = json.loads(base64.b64decode(response.get("patch", b"") or b"W10="))
-        response["pod"] = jsonpatch.apply_patch(pod, patch)
+        response["pod"] = jsonpatch.apply_patch(json.loads(json.dumps(pod)), patch)
         return response
 
     # Ports
@@ -152,3 +155,27 @@ def pod(*containers: Object, name: str = "p", init: tuple[Object, ...] = (), **f
 
 def typed(body: Object) -> Pod:
     return pod_decoder.decode(msgspec.json.encode(body))
+
+
+def placed(container: Object, place: str) -> Object:
+    """The pod with the container as app, init container, sidecar, or second app behind a plain one."""
+    match place:
+        case "app":
+            return pod(container)
+        case "second":
+            return pod(gpu("plain"), container)
+        case "init":
+            return pod(gpu("app"), init=(container,))
+        case "sidecar":
+            return pod(gpu("app"), init=({**container, **SIDECAR},))
+    return pod({**container, "resources": {"requests": container["resources"]["limits"]}})
+
+
+async def refused(site: Site, body: Object, *words: str) -> None:
+    """Asserts that the webhook refuses the pod with these words, and changes nothing."""
+    response = await site.create(body)
+    assert not response["allowed"], response
+    assert response["status"]["code"] in (403, 500)
+    message = response["status"]["message"]
+    assert all(word in message for word in words), message
+    assert "patch" not in response
