@@ -16,16 +16,18 @@ from hami.apps import runtime
 from hami.config import device_config, flags, node_config
 from hami.config import device_plugin as plugin_config
 from hami.config.device_plugin import DevicePluginSettings
+from hami.config.node_config import NodeConfig
 from hami.core.codec import RegisterForm
 from hami.core.errors import ConfigError
 from hami.deviceplugin.allocate import AllocateStats
 from hami.deviceplugin.health import ignored_xids
 from hami.deviceplugin.plugin import Plugin
-from hami.deviceplugin.settings import HealthSettings, Heartbeat, PluginSettings, Recovery
+from hami.deviceplugin.settings import HealthSettings, Heartbeat, MigStrategy, PluginSettings, Recovery
 from hami.kube.client import ApiClient
 from hami.kube.events import EventRecorder
 from hami.nvml.probe import DeviceProbe, open_probe
 from hami.obs import logs
+from hami.vendors.nvidia.names import MODE_MIG
 from hami.web import app
 from hami.web.server import Listener, serving
 
@@ -64,6 +66,7 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
         driver_root=Path(settings.driver_root),
         driver_root_here=Path(settings.driver_root_here),
         mode=node.mode,
+        mig_strategy=MigStrategy(node.mig_strategy or settings.mig_strategy),
         hidden_uuids=node.hidden_uuids,
         hidden_indexes=node.hidden_indexes,
         preferred_allocation=node.preferred_allocation,
@@ -78,9 +81,20 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
         dev_root=Path(settings.dev_root),
         allow_disable_control=settings.allow_disable_control,
         health=_health(settings),
-        notes=node.notes,
+        notes=(*node.notes, *_mig_notes(node, settings.mig_strategy)),
         version=__version__,
     )
+
+
+def _mig_notes(node: NodeConfig, flag: str) -> list[str]:
+    """What a reader of flags and config.json might expect and does not get."""
+    own = node.mig_strategy
+    notes = [f"migstrategy {own} of config.json holds on this node, not --mig-strategy {flag}"]
+    strategy = own or flag
+    without_effect = f"migstrategy {strategy} has no effect in operatingmode mig: instances are made as pods need them"
+    if node.mode == MODE_MIG:
+        return [without_effect] if strategy != MigStrategy.NONE else []
+    return notes if own and own != flag else []
 
 
 def _health(settings: DevicePluginSettings) -> HealthSettings:
@@ -105,7 +119,12 @@ class Process:
         settings = self._settings
         client = await ApiClient.load(settings.kubeconfig or None)
         recorder = EventRecorder(client, COMPONENT, host=settings.node_name)
-        probe = open_probe(settings.nvml, node_name=settings.node_name, driver_root=Path(settings.driver_root_here))
+        probe = open_probe(
+            settings.nvml,
+            node_name=settings.node_name,
+            driver_root=Path(settings.driver_root_here),
+            state_dir=self._effective.state_dir,
+        )
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload, recorder)
         try:
             if settings.cleanup:

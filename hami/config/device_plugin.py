@@ -34,6 +34,7 @@ class DevicePluginSettings(msgspec.Struct, frozen=True):
     nvml: str
     device_list_strategies: tuple[str, ...]
     device_id_strategy: str
+    mig_strategy: str
     pass_device_specs: bool
     cdi_annotation_prefix: str
     driver_root: str
@@ -94,6 +95,13 @@ FLAGS: Final = (
         _strategies,
         env="DEVICE_LIST_STRATEGY",
         repeatable=True,
+    ),
+    Flag(
+        "mig-strategy",
+        "how MIG devices made by an administrator are offered: none, single (as cards) or mixed (by profile)",
+        "none",
+        flags.choice("none", "single", "mixed"),
+        env="MIG_STRATEGY",
     ),
     Flag("device-id-strategy", "uuid or index", "uuid", flags.choice("uuid", "index"), env="DEVICE_ID_STRATEGY"),
     Flag(
@@ -186,7 +194,6 @@ FLAGS: Final = (
 
 IGNORED: Final = (
     *KLOG,
-    "mig-strategy",
     "fail-on-init-error",
     "device-discovery-strategy",
     "imex-channel-ids",
@@ -225,6 +232,7 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[DevicePlu
         nvml=values["nvml"],
         device_list_strategies=strategies or ("envvar",),
         device_id_strategy=values["device_id_strategy"],
+        mig_strategy=values["mig_strategy"],
         pass_device_specs=values["pass_device_specs"],
         cdi_annotation_prefix=values["cdi_annotation_prefix"],
         driver_root=values["nvidia_driver_root"] or "/",

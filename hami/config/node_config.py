@@ -50,6 +50,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     nvidia: NvidiaConfig
     mode: str = "hami-core"
+    mig_strategy: str = ""
+    """none, single or mixed; empty where the node has none of its own."""
     hidden_uuids: tuple[str, ...] = ()
     hidden_indexes: tuple[int, ...] = ()
     preferred_allocation: bool = True
@@ -106,6 +108,7 @@ def _apply(config: NodeConfig, entry: _Entry) -> NodeConfig:
         config,
         nvidia=msgspec.structs.replace(config.nvidia, **given),
         mode=entry.operatingmode or config.mode,
+        mig_strategy=entry.migstrategy or config.mig_strategy,
         hidden_uuids=uuids or config.hidden_uuids,
         hidden_indexes=tuple((hidden and hidden.index) or config.hidden_indexes),
         preferred_allocation=config.preferred_allocation if preferred is None else preferred,

@@ -47,7 +47,7 @@ class MigManager:
         self._writer = writer
         self._events = events
         self._refresh = refresh
-        self._owned = OwnedCards(settings.kubelet_dir)
+        self._owned = OwnedCards(settings.state_dir)
         self._said: set[str] = set()
         self.turn = asyncio.Lock()
 

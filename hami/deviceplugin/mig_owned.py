@@ -1,7 +1,4 @@
-"""Cards whose MIG mode this plugin looks after, remembered on the host: those it may switch back (report B97).
-
-Beside kubelet's sockets in a folder of our own, which outlives restarts of kubelet and plugin.
-"""
+"""Cards whose MIG mode this plugin looks after, remembered on the host: those it may switch back (report B97)."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import structlog
 
 from hami.deviceplugin.host_files import write_atomically
 
-_FILE: Final = Path("hami") / "mig-cards.json"
+_FILE: Final = "mig-cards.json"
 _MODE: Final = 0o644
 
 log = structlog.get_logger(__name__)
@@ -22,8 +19,8 @@ log = structlog.get_logger(__name__)
 class OwnedCards:
     """Ids of cards. Reading never fails: a file that cannot be read owns nothing, so that nothing is taken away."""
 
-    def __init__(self, kubelet_dir: Path) -> None:
-        self._path = kubelet_dir / _FILE
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _FILE
 
     def read(self) -> frozenset[str]:
         try:

@@ -126,6 +126,11 @@ class PluginSettings(msgspec.Struct, frozen=True):
         return socket_of(self.kubelet_dir, self.nvidia.resource_count_name)
 
     @property
+    def state_dir(self) -> Path:
+        """What outlives this process: kubelet removes files beside its sockets when it starts, never folders."""
+        return self.kubelet_dir / "hami"
+
+    @property
     def vgpu_dir(self) -> Path:
         return self.hook_path / "vgpu"
 

@@ -89,7 +89,7 @@ def test_the_plugins_arguments_are_taken(tmp_path: Path) -> None:
     (tmp_path / "device-config.yaml").write_text("nvidia: {deviceSplitCount: 4}")
     flags = [
         f"--config-file={tmp_path / 'device-config.yaml'}",
-        "--mig-strategy=none",
+        "--mig-strategy=mixed",
         "--disable-core-limit=false",
         "-v=4",
     ]
@@ -100,7 +100,31 @@ def test_the_plugins_arguments_are_taken(tmp_path: Path) -> None:
     assert plugin.vgpu_dir == Path("/opt/hami/vgpu")
     assert plugin.device_list_strategies == ("envvar", "cdi-cri")
     assert plugin.feature_envs == (("NVIDIA_GDS", "enabled"),)
-    assert "mig-strategy" in ignored
+    assert plugin.mig_strategy == "mixed"
+    assert "disable-core-limit" in ignored
+
+
+@pytest.mark.parametrize(
+    ("entry", "flag", "strategy", "note"),
+    [
+        ('{"name": "n"}', "mixed", "mixed", ""),
+        ('{"name": "n", "migstrategy": ""}', "mixed", "mixed", ""),
+        ('{"name": "n", "migstrategy": "single"}', "none", "single", "migstrategy single of config.json holds"),
+        ('{"name": "n", "migstrategy": "none"}', "mixed", "none", "not --mig-strategy mixed"),
+        ('{"name": "n", "migstrategy": "none"}', "none", "none", ""),
+        ('{"name": "other", "migstrategy": "single"}', "none", "none", "does not match"),
+        ('{"name": "n", "migstrategy": "mixed", "operatingmode": "mig"}', "none", "mixed", "has no effect"),
+        ('{"name": "n", "operatingmode": "mig"}', "none", "none", ""),
+    ],
+)
+def test_the_nodes_mig_strategy_and_the_flag(tmp_path: Path, entry: str, flag: str, strategy: str, note: str) -> None:
+    (tmp_path / "c.yaml").write_text("nvidia: {deviceSplitCount: 4}")
+    (tmp_path / "config.json").write_text(f'{{"nodeconfig": [{entry}]}}')
+    flags = [f"--config-file={tmp_path / 'c.yaml'}", f"--node-config-file={tmp_path / 'config.json'}"]
+    plugin = effective(device_plugin.load(flags, {"NODE_NAME": "n", "MIG_STRATEGY": flag})[0])
+    assert plugin.mig_strategy == strategy
+    assert len(plugin.notes) == bool(note)
+    assert all(note in each for each in plugin.notes)
 
 
 def test_health_checks_by_environment(tmp_path: Path) -> None:
