@@ -11,7 +11,7 @@ PROFILE ?= a100
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: changelog scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane demo control-plane bench soak shim shim-debug proto lock docs-reference chart test-chart images clean
+.PHONY: changelog scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane test-node demo control-plane bench soak shim shim-debug proto lock docs-reference chart test-chart images clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort | awk -F'\t' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ test-shim: $(STAMP) ## The in-container limiter over a fake driver
 
 test-control-plane: $(STAMP) ## Real etcd, kube-apiserver, kube-scheduler, kubectl
 	@$(BIN)/python scripts/test_layers.py control-plane
+
+test-node: $(STAMP) ## Real kubelet, containerd and runc with our device plugin (root)
+	@$(BIN)/python scripts/test_layers.py node
 
 test-chart: $(STAMP) ## The chart rendered by helm, against the code and against values files
 	@$(BIN)/python scripts/test_layers.py chart

@@ -42,6 +42,7 @@ LAYERS = (
         (
             "tests",
             "--ignore=tests/cluster",
+            "--ignore=tests/node",
             "--ignore=tests/shim",
             "--ignore=tests/joined",
             "--ignore=tests/chart",
@@ -71,6 +72,20 @@ LAYERS = (
         free_mib=6000,
         wrapper=(sys.executable, "-m", "tests.cluster.namespace"),
         prepare=(sys.executable, "-m", "tests.cluster.build"),
+    ),
+    Layer(
+        "node",
+        "real kubelet, containerd and runc with our device plugin",
+        ("tests/node", "-p", "no:randomly"),
+        {
+            "go": "Go >= 1.26 (https://go.dev/dl)",
+            "cc": "a C compiler (Debian: apt-get install gcc libc6-dev)",
+            "apt-get": "Debian: the node's tools come from its packages",
+        },
+        needs_root=True,
+        free_mib=8000,
+        wrapper=(sys.executable, "-m", "tests.node.namespace"),
+        prepare=(sys.executable, "-m", "tests.node.prepare"),
     ),
 )
 

@@ -1,0 +1,72 @@
+"""Fixtures of the node layer. Outside of its namespaces it is skipped, with CI=true it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from hami.sim.containers import toolkit
+from tests.cluster import build
+from tests.cluster.pods import Workspace
+from tests.node import namespace, tools
+from tests.node.gpu import GpuNode
+from tests.node.onenode import OneNode
+
+LOG_LINES_SHOWN = 15
+RUNNING: list[OneNode] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the last lines of every process's log with a failure."""
+    report = yield
+    if report.failed and Path(__file__).parent in item.path.parents:
+        for node in RUNNING:
+            for process in node.processes():
+                report.sections.append((str(process.log), process.tail(LOG_LINES_SHOWN)))
+    return report
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
+    """A started one-node cluster."""
+    if namespace.cgroup() is None:
+        reason = "run in namespaces of its own: scripts/test_layers.py node"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(f"CI must run the node layer: {reason}")
+        pytest.skip(reason)
+    one = OneNode(build.ensure(), tools.ensure(), tmp_path_factory.mktemp("node"))
+    RUNNING.append(one)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.stop()
+        RUNNING.remove(one)
+
+
+@pytest.fixture(scope="session")
+def gpus(node: OneNode) -> Iterator[GpuNode]:
+    """The node with our scheduler, webhook and device plugin on it."""
+    gpu_node = GpuNode(node, toolkit.prepare(build.cache_root(), print))
+    try:
+        gpu_node.start()
+        yield gpu_node
+    finally:
+        gpu_node.stop()
+
+
+@pytest.fixture
+def space(request: pytest.FixtureRequest, gpus: GpuNode) -> Iterator[Workspace]:
+    """A namespace of this test's own."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    workspace = Workspace(gpus.node.plane.api, words.removeprefix("test-")[:40].strip("-"))
+    workspace.create()
+    yield workspace
+    workspace.clear()
