@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import structlog
@@ -19,12 +21,17 @@ from hami.config.device_plugin import DevicePluginSettings
 from hami.config.node_config import NodeConfig
 from hami.core.codec import RegisterForm
 from hami.core.errors import ConfigError
+from hami.core.keys import EVENT_INVALID_CONFIGURATION
+from hami.deviceplugin import event_reasons
 from hami.deviceplugin.allocate import AllocateStats
+from hami.deviceplugin.cleanup import clean_up
+from hami.deviceplugin.crash_policy import CrashPolicy
 from hami.deviceplugin.health import ignored_xids
 from hami.deviceplugin.plugin import Plugin
 from hami.deviceplugin.settings import HealthSettings, Heartbeat, MigStrategy, PluginSettings, Recovery
 from hami.kube.client import ApiClient
 from hami.kube.events import EventRecorder
+from hami.kube.writer import KubeWriter
 from hami.nvml.probe import DeviceProbe, open_probe
 from hami.obs import logs
 from hami.vendors.nvidia.names import MODE_MIG
@@ -33,8 +40,7 @@ from hami.web.server import Listener, serving
 
 log = structlog.get_logger("hami.device-plugin")
 
-COMPONENT = "hami-device-plugin"
-"""Source of the plugin's events, as upstream names it (spec/node 3.3)."""
+_CRASH_PAUSE_S: Final = 1.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -86,6 +92,12 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
     )
 
 
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def _mig_notes(node: NodeConfig, flag: str) -> list[str]:
     """What a reader of flags and config.json might expect and does not get."""
     own = node.mig_strategy
@@ -118,17 +130,17 @@ class Process:
         """Serves until cancelled."""
         settings = self._settings
         client = await ApiClient.load(settings.kubeconfig or None)
-        recorder = EventRecorder(client, COMPONENT, host=settings.node_name)
+        recorder = EventRecorder(client, event_reasons.COMPONENT, host=settings.node_name)
         probe = open_probe(
             settings.nvml,
             node_name=settings.node_name,
             driver_root=Path(settings.driver_root_here),
             state_dir=self._effective.state_dir,
         )
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload, recorder)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._start_anew, recorder)
         try:
             if settings.cleanup:
-                await Plugin(self._effective, client, probe, recorder).remove_annotations()
+                await clean_up(self._effective, KubeWriter(client))
                 return
             async with serving(self._listeners()):
                 jobs = [recorder.run(), self._follow_files(recorder), self._serve(client, probe, recorder)]
@@ -140,19 +152,40 @@ class Process:
 
     async def _serve(self, client: ApiClient, probe: DeviceProbe, recorder: EventRecorder) -> None:
         """Runs plugins one after another, each with the configuration of its time."""
+        policy = CrashPolicy()
         while True:
             self._changed.clear()
             self._plugin = Plugin(self._effective, client, probe, recorder)
-            running = asyncio.ensure_future(self._plugin.run())
-            changed = asyncio.ensure_future(self._changed.wait())
             try:
-                await asyncio.wait({running, changed}, return_when=asyncio.FIRST_COMPLETED)
-                if running.done():
-                    running.result()
-            finally:
-                changed.cancel()
-                running.cancel()
-                await asyncio.wait({running})
+                await self._serve_until_changed(self._plugin)
+            except* ConfigError:
+                raise
+            except* Exception as crash:
+                if not policy.may_go_on(time.monotonic()):
+                    raise
+                self._say_crash(recorder, crash)
+                await asyncio.sleep(_CRASH_PAUSE_S)
+
+    async def _serve_until_changed(self, plugin: Plugin) -> None:
+        running = asyncio.ensure_future(plugin.run())
+        changed = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait({running, changed}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+        finally:
+            changed.cancel()
+            running.cancel()
+            await asyncio.wait({running})
+
+    def _say_crash(self, recorder: EventRecorder, crash: BaseException) -> None:
+        log.error("the plugin is started anew after a fault of its own", exc_info=crash)
+        recorder.node_event(
+            self._settings.node_name,
+            warning=True,
+            reason=event_reasons.PLUGIN_CRASHED,
+            message=f"the device plugin is started anew after a fault of its own: {_innermost(crash)!r}",
+        )
 
     async def _follow_files(self, recorder: EventRecorder) -> None:
         files = [file for file in (self._settings.device_config_file, self._settings.node_config_file) if file]
@@ -167,13 +200,18 @@ class Process:
         except ConfigError as error:
             log.warning("configuration not reloaded, the last good one stays in force", error=str(error))
             recorder.node_event(
-                self._settings.node_name, warning=True, reason="InvalidConfiguration", message=str(error)
+                self._settings.node_name, warning=True, reason=EVENT_INVALID_CONFIGURATION, message=str(error)
             )
             return
         if fresh != self._effective:
             log.info("configuration reloaded")
             self._effective = fresh
             self._changed.set()
+
+    def _start_anew(self, recorder: EventRecorder) -> None:
+        """SIGHUP: everything from the start, also where the files say the same."""
+        self._reload(recorder)
+        self._changed.set()
 
     def _listeners(self) -> list[Listener]:
         if self._settings.ops_listen is None:

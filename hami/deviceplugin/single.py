@@ -21,7 +21,8 @@ class NodeLock:
     """Held from `acquire` to `release` or the process's end."""
 
     def __init__(self, kubelet_dir: Path, name: str) -> None:
-        self._path = kubelet_dir / "hami" / f"{name}.lock"
+        self.folder = kubelet_dir / "hami"
+        self._path = self.folder / f"{name}.lock"
         self._file: int | None = None
 
     def acquire(self) -> None:
