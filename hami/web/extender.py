@@ -102,12 +102,13 @@ class Extender:
                 return None
             if args.pod is None:
                 return await asgi.answer(send, 200, wire.filter_result(None, error="extender args missing pod"))
-            body, told = await self._filter_answer(args, args.pod, scope)
+            pod = args.pod if args.pod.metadata.uid else _identified(args.pod)
+            body, told = await self._filter_answer(args, pod, scope)
             await asgi.answer(send, 200, body)
         if told is not None:
             # uvloop sends what was written at the end of a turn of the loop: the answer does not wait for the events.
             await asyncio.sleep(0)
-            self._tell(args.pod, told)
+            self._tell(pod, told)
         return None
 
     async def _filter_answer(
@@ -217,6 +218,11 @@ class Extender:
             error=error,
         )
         return error
+
+
+def _identified(pod: Pod) -> Pod:
+    """A pod as simple clients send it, without a uid: its name stands for one, so that no two pods are the same."""
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=pod.key))
 
 
 def _all_wanted(query: bytes) -> bool:

@@ -67,9 +67,12 @@ class Site:
 
     # What the API server shows
 
-    def node(self, name: str, *cards: Object, allocatable: int | None = 100, **notes: str) -> None:
+    def node(
+        self, name: str, *cards: Object, allocatable: int | None = 100, notes: dict[str, str] | None = None
+    ) -> None:
+        """`notes`: annotations beside the register of `cards`, or in its place."""
         register = json.dumps(list(cards or (card(f"GPU-{name}"),)))
-        annotations = {"hami.io/node-nvidia-register": register, **notes}
+        annotations = {"hami.io/node-nvidia-register": register, **(notes or {})}
         offered = {} if allocatable is None else {"nvidia.com/gpu": str(allocatable)}
         body = {"metadata": {"name": name, "uid": name, "annotations": annotations}, "status": {"allocatable": offered}}
         self.world.on_node(node_decoder.decode(json.dumps(body)), listed=True)
