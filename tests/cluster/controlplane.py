@@ -219,6 +219,7 @@ class ControlPlane:
             loopback = ["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none"]
             return [*loopback, "--service-cluster-ip-range=10.0.0.0/24"]
         to_kubelet = self.authority.issue("apiserver-to-kubelet", "kube-apiserver-kubelet-client", ["system:masters"])
+        front_proxy = self.authority.issue("front-proxy", "front-proxy-client")
         return [
             "--bind-address=0.0.0.0",
             f"--advertise-address={self.pods.address}",
@@ -227,6 +228,14 @@ class ControlPlane:
             f"--kubelet-client-key={to_kubelet.key}",
             f"--kubelet-certificate-authority={self.authority.cert}",
             "--kubelet-preferred-address-types=InternalIP",
+            # Servers in pods that let the API server say who calls them read these from a ConfigMap.
+            f"--requestheader-client-ca-file={self.authority.cert}",
+            "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={front_proxy.cert}",
+            f"--proxy-client-key-file={front_proxy.key}",
         ]
 
     def _controller_manager(self) -> Process:

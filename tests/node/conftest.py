@@ -16,7 +16,7 @@ from tests.node import namespace, tools
 from tests.node.gpu import GpuNode
 from tests.node.onenode import OneNode
 
-LOG_LINES_SHOWN = 15
+LOG_LINES_SHOWN = 8
 RUNNING: list[OneNode] = []
 
 
@@ -24,11 +24,11 @@ RUNNING: list[OneNode] = []
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the last lines of every process's log with a failure."""
+    """Show the last lines of the node's logs with a failure."""
     report = yield
     if report.failed and Path(__file__).parent in item.path.parents:
         for node in RUNNING:
-            for process in node.processes():
+            for process in (node.containerd.process, node.kubelet.process):
                 report.sections.append((str(process.log), process.tail(LOG_LINES_SHOWN)))
     return report
 
