@@ -102,7 +102,8 @@ class Scheduler:
         context = tls.context if tls else None
         self.listeners = [Listener(address, main_app, context) for address in settings.listen]
         if settings.metrics_listen:
-            metrics_app = card_metrics.app(self.world, {"nodes": nodes.stats, "pods": pods.stats})
+            stats = {"nodes": nodes.stats, "pods": pods.stats}
+            metrics_app = card_metrics.app(self.world, stats, legacy=settings.legacy_metrics)
             self.listeners.append(Listener(settings.metrics_listen, metrics_app, None))
         for listener in self.listeners:
             log.info("listening", url=listener.url, version=__version__, pid=os.getpid())

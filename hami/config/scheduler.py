@@ -48,6 +48,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     pod_namespace: str
     verbosity: int
     upkeep: UpkeepSettings
+    legacy_metrics: bool
 
 
 FLAGS: Final = (
@@ -133,6 +134,7 @@ FLAGS: Final = (
     Flag("pod-name", "own pod, which gets the role label; empty: none", "", env="POD_NAME", metavar="NAME"),
     Flag("pod-namespace", "namespace of the own pod", "", env="POD_NAMESPACE", metavar="NAMESPACE"),
     *upkeep.FLAGS,
+    Flag("legacy-metrics", "give metric names of HAMi before 2.9 as well", False, flags.boolean, switch=True),
     Flag("debug", "upstream's switch: the same as -v=5", False, flags.boolean, switch=True),
     flags.VERBOSITY,
 )
@@ -155,7 +157,6 @@ KLOG: Final = (
 IGNORED: Final = (
     *KLOG,
     "profiling",
-    "legacy-metrics",
     "default-mem",
     "default-cores",
     "default-gpu",
@@ -227,5 +228,6 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Scheduler
         pod_namespace=values["pod_namespace"],
         verbosity=max(values["v"], 5 if values["debug"] else 0),
         upkeep=upkeep.load(values),
+        legacy_metrics=values["legacy_metrics"],
     )
     return settings, ignored

@@ -20,6 +20,18 @@ verb_seconds: Final = Histogram(
 )
 filters: Final = Counter("hami_scheduler_filters", "Filter answers, by outcome", ["outcome"], registry=registry)
 binds: Final = Counter("hami_scheduler_binds", "Bind answers, by outcome", ["outcome"], registry=registry)
+refused_nodes: Final = Counter(
+    "hami_scheduler_refused_nodes",
+    "Nodes that filter refused, by reason; a node with several reasons counts for each",
+    ["reason"],
+    registry=registry,
+)
+token_wait_seconds: Final = Histogram(
+    "hami_scheduler_token_wait_seconds",
+    "How long binds waited for their node's token, the queue on the node included",
+    registry=registry,
+    buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 30),
+)
 admissions: Final = Counter(
     "hami_scheduler_admissions", "Admission answers, by verdict", ["verdict"], registry=registry
 )

@@ -16,6 +16,7 @@ from hami.core.errors import ApiError, NotFoundError, TransportError
 from hami.core.fit import Fit, evaluate
 from hami.core.model import PodRequest
 from hami.core.objects import ObjectMeta, Pod
+from hami.obs import metrics
 from hami.placement.announce import decision_annotations
 from hami.placement.bind_error import BindError
 from hami.placement.binding import BindingWriter
@@ -143,9 +144,11 @@ class Binder:
         await self._bindings.post(call, "", {}, None)
 
     async def _bind_shares(self, call: BindCall) -> None:
-        deadline_s = self._clock.monotonic_s() + self._settings.wait_s
+        began_s = self._clock.monotonic_s()
+        deadline_s = began_s + self._settings.wait_s
         async with self._queues.turn(call.node, self._settings.wait_s):
             held = await self._tokens.acquire(call, deadline_s)
+            metrics.token_wait_seconds.observe(self._clock.monotonic_s() - began_s)
             await self._bind_holding(call, held)
 
     async def _bind_holding(self, call: BindCall, held: HeldToken) -> None:

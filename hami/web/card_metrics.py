@@ -18,16 +18,30 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from hami import __version__
+from hami.core.codec import decode_mig_allocations
+from hami.core.errors import DecodeError
 from hami.core.model import NO_USE, Device, Use
 from hami.core.reasons import NODE_UNREGISTERED
 from hami.obs import metrics
 from hami.placement.claims import Claim
 from hami.placement.world import NodeView, World
+from hami.web.legacy_metrics import with_legacy
 
 MIB: Final = 1024 * 1024
 CARD_LABELS: Final = ("zone", "node", "device_uuid", "device_index", "device_type")
 POD_LABELS: Final = ("zone", "namespace", "node", "pod", "container_index", "device_uuid")
 ZONE: Final = "vGPU"
+MIG_LABELS: Final = (
+    *CARD_LABELS[:4],
+    "mig_uuid",
+    "profile",
+    "gpu_instance_id",
+    "compute_instance_id",
+    "placement_start",
+    "placement_size",
+)
+MIG_TEXT_AT: Final = 2
+"""Where `Claim.source` has the MIG reservations."""
 
 _CARD_METRICS: Final[tuple[tuple[str, str, Callable[[Device, Use], float]], ...]] = (
     ("hami_gpu_memory_limit_bytes", "Registered memory of a card", lambda card, _: card.memory_mib * MIB),
@@ -44,31 +58,38 @@ class Stats(Protocol):
     last_heard_monotonic_s: float
 
 
-def snapshot(world: World) -> CollectorRegistry:
+def snapshot(world: World, *, legacy: bool = False) -> CollectorRegistry:
     """The state as it is now, taken on the loop, as families that any thread may gather and render.
 
     Rendering tens of thousands of cards takes longer than the loop may wait (design 4, promise 7).
     """
     registry = CollectorRegistry()
-    registry.register(_Cards(world))
+    registry.register(_Cards(world, legacy=legacy))
     return registry
 
 
 class _Cards(Collector):
     """Views and claims of one moment. Nothing of what `collect` reads changes afterwards."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, legacy: bool = False) -> None:
+        """`legacy`: names of HAMi before 2.9 as well."""
         world.settle_now()
+        self._legacy = legacy
         views = [view for name in sorted(world.inventory.names()) if (view := world.view(name))]
         self._views = views
         self._claims = list(world.ledger.claims())
         self._few = [*_quotas(world), *_troubles(world, views)]
 
     def collect(self) -> Iterable[Metric]:
+        """Every family; with legacy names each is followed by its twin."""
+        return with_legacy(self._families()) if self._legacy else self._families()
+
+    def _families(self) -> Iterator[Metric]:
         """One pass over cards for each kind of family, and one over claims."""
         yield from _cards(self._views)
         yield from _overview(self._views)
         yield from _pods(self._claims)
+        yield _mig_instances(self._views, self._claims)
         yield from self._few
         build = GaugeMetricFamily(
             "hami_build_info",
@@ -125,6 +146,28 @@ def _pods(claims: Iterable[Claim]) -> Iterator[Metric]:
     yield from (memory, cores)
 
 
+def _mig_instances(views: Iterable[NodeView], claims: Iterable[Claim]) -> Metric:
+    """Instances that a device plugin made for pods, as their reservations say."""
+    family = GaugeMetricFamily("hami_node_gpu_mig_instance_info", "MIG instance that a pod holds, 1", labels=MIG_LABELS)
+    claims = [claim for claim in claims if claim.slices and claim.source]
+    index_of = {(node, card.id): card.index for node, card, _ in _each_card(views)} if claims else {}
+    for claim in claims:
+        text = claim.source[MIG_TEXT_AT]
+        try:
+            made = decode_mig_allocations(text, claim.key) if text else ()
+        except DecodeError:
+            # Told by the ledger already: the node is out.
+            continue
+        for each in made:
+            if each.mig_uuid is not None:
+                index = index_of.get((claim.node, each.gpu_uuid), "")
+                ids = (str(each.gpu_instance_id), str(each.compute_instance_id))
+                place = (str(each.placement.start), str(each.placement.size))
+                card = (ZONE, claim.node, each.gpu_uuid, str(index))
+                family.add_metric((*card, each.mig_uuid, each.profile, *ids, *place), 1)
+    return family
+
+
 def _quotas(world: World) -> Iterator[Metric]:
     """Limits in force and what counts against them, in MiB, percent and cards; only where a limit is set."""
     labels = ("zone", "namespace", "quota_name")
@@ -157,8 +200,8 @@ def _troubles(world: World, views: list[NodeView]) -> Iterator[Metric]:
     yield from (out, undecodable, expired)
 
 
-def app(world: World, stats: Mapping[str, Stats]) -> FastAPI:
-    """The application of the metrics listener."""
+def app(world: World, stats: Mapping[str, Stats], *, legacy: bool = False) -> FastAPI:
+    """The application of the metrics listener; `legacy`: names of HAMi before 2.9 as well."""
     application = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @application.get("/metrics")
@@ -167,7 +210,7 @@ def app(world: World, stats: Mapping[str, Stats]) -> FastAPI:
             metrics.relists.labels(kind).set(of_kind.lists)
             metrics.last_event_age_seconds.labels(kind).set(time.monotonic() - of_kind.last_heard_monotonic_s)
         await world.settle()
-        cards = await asyncio.to_thread(generate_latest, snapshot(world))
+        cards = await asyncio.to_thread(generate_latest, snapshot(world, legacy=legacy))
         text = cards + generate_latest(metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 

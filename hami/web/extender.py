@@ -17,7 +17,7 @@ import structlog
 from hami.core.objects import Node, Pod
 from hami.obs import logs, metrics
 from hami.placement.engine import FilterAnswer, NodeNames
-from hami.web import asgi, wire
+from hami.web import asgi, refusal_counts, wire
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 """Upstream cuts bodies at 1 MiB (spec/contract 3.4: do not shrink). 5,000 full Node objects are 10 MiB."""
@@ -171,6 +171,8 @@ class Extender:
     @staticmethod
     def _log(pod: Pod, answer: FilterAnswer) -> None:
         metrics.filters.labels("error" if answer.error else "fit" if answer.node else "unfit").inc()
+        if answer.failed:
+            refusal_counts.count(answer.failed)
         if not logs.wants(logs.DECISIONS):
             return
         log.info(

@@ -1,0 +1,70 @@
+"""The scheduler's metric names of HAMi before 2.9, for copied dashboards: given besides the others with
+`--legacy-metrics` (spec/contract 3.6, spec/scheduler 8). Values are those of the new names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+
+class _Twin(msgspec.Struct, frozen=True):
+    """The legacy name of a metric, and its labels: legacy name, new name."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+
+
+_ZONE: Final = ("zone", "zone")
+_CARD: Final = (_ZONE, ("nodeid", "node"), ("deviceuuid", "device_uuid"), ("deviceidx", "device_index"))
+_TYPE: Final = ("devicetype", "device_type")
+_CORES: Final = ("devicecores", "device_cores")
+_POD: Final = (
+    _ZONE,
+    ("podnamespace", "namespace"),
+    ("nodename", "node"),
+    ("podname", "pod"),
+    ("containeridx", "container_index"),
+    ("deviceuuid", "device_uuid"),
+)
+
+TWINS: Final[dict[str, _Twin]] = {
+    "hami_gpu_memory_limit_bytes": _Twin("GPUDeviceMemoryLimit", (*_CARD, _TYPE)),
+    "hami_gpu_core_limit_ratio": _Twin("GPUDeviceCoreLimit", (*_CARD, _TYPE)),
+    "hami_gpu_shared_count": _Twin("GPUDeviceSharedNum", (*_CARD, _TYPE)),
+    "hami_gpu_core_allocated_ratio": _Twin("GPUDeviceCoreAllocated", (*_CARD, _TYPE)),
+    "hami_gpu_memory_allocated_bytes": _Twin("GPUDeviceMemoryAllocated", (*_CARD, _CORES, _TYPE)),
+    "hami_node_gpu_overview": _Twin(
+        "nodeGPUOverview", (*_CARD, _CORES, ("devicememorylimit", "device_memory_limit"), _TYPE)
+    ),
+    "hami_node_gpu_memory_allocated_ratio": _Twin("nodeGPUMemoryPercentage", _CARD),
+    "hami_node_gpu_mig_instance_info": _Twin("nodeGPUMigInstance", (*_CARD, ("migname", "profile"))),
+    "hami_vgpu_memory_allocated_bytes": _Twin("vGPUMemoryAllocated", _POD),
+    "hami_vgpu_core_allocated_ratio": _Twin("vGPUCoreAllocated", _POD),
+    "hami_resource_quota_used": _Twin(
+        "QuotaUsed", (_ZONE, ("quotanamespace", "namespace"), ("quotaName", "quota_name"), ("limit", "limit"))
+    ),
+}
+
+
+def with_legacy(families: Iterable[Metric]) -> Iterator[Metric]:
+    """Each family, followed by its twin under the legacy name where it has one."""
+    for family in families:
+        yield family
+        twin = TWINS.get(family.name)
+        if twin is not None:
+            yield _twin(family, twin)
+
+
+def _twin(family: Metric, twin: _Twin) -> Metric:
+    legacy = GaugeMetricFamily(twin.name, family.documentation, labels=[old for old, _ in twin.labels])
+    seen: set[tuple[str, ...]] = set()
+    for sample in family.samples:
+        values = tuple(sample.labels[new] for _, new in twin.labels)
+        # Fewer labels: several instances of one profile on one card are one series.
+        if values not in seen:
+            seen.add(values)
+            legacy.add_metric(values, sample.value)
+    return legacy
