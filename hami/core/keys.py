@@ -10,7 +10,7 @@ from typing import Final
 NODE_LOCK: Final = "hami.io/mutex.lock"
 """Node annotation: the hand-off token `<RFC 3339>,<namespace>,<pod>` (core.token)."""
 BIND_EPOCH: Final = "hami.io/bind-epoch"
-"""Node annotation: which scheduler in which term wrote the token last (design 3, step 2)."""
+"""Node annotation: which scheduler in which term wrote the token last, and for which Binding (core.token)."""
 ROOM_FREED: Final = "hami.io/room-freed"
 """Node annotation: Unix seconds; written to make kube-scheduler try refused pods again (design 3)."""
 DEVICE_CORDON: Final = "hami.io/device-cordon"

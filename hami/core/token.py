@@ -1,6 +1,8 @@
 """The hand-off token: node annotation `hami.io/mutex.lock`, which names the pod whose Allocate call is next.
 
-Parsed and judged here, written by others. Source: spec/scheduler 2.7, design 3, reports B61, B62, B71, B76.
+Parsed and judged here, written by others. Beside it `hami.io/bind-epoch` tells which scheduler wrote it, and which
+version of the pod the Binding that follows asks for. Source: spec/scheduler 2.7, design 3, docs/adr/0004, reports B61,
+B62, B71, B76.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import msgspec
 from hami.core.errors import DecodeError
 from hami.core.keys import BIND_PHASE, NODE_LOCK, PHASE_FAILED, PHASE_SUCCESS
 from hami.core.objects import Pod
+from hami.core.versions import is_older
 
 _RFC3339: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})", re.ASCII
 )
 _PARTS: Final = 3
+_EPOCH_PARTS: Final = 4
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -33,6 +37,28 @@ class Token(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """`namespace/pod`; empty if the token names nobody."""
         return f"{self.namespace}/{self.pod}" if self.pod else ""
+
+
+class BindEpoch(msgspec.Struct, frozen=True):
+    """Who wrote a token, and for which Binding.
+
+    `leader` is identity and term. `stamp` is the token's time: one that another scheduler wrote over it later has
+    another. The Binding under this token asks for the pod `uid` in version `pod_version` or an older one.
+    """
+
+    leader: str = ""
+    stamp: str = ""
+    uid: str = ""
+    pod_version: str = ""
+
+    def belongs_to(self, token_text: str) -> bool:
+        """Whether it was written together with this token, and names the Binding."""
+        return bool(self.stamp and self.uid and self.pod_version) and self.stamp == token_text.partition(",")[0]
+
+    def is_past(self, owner: Pod) -> bool:
+        """Whether no Binding that was prepared under the token can succeed any more: the pod was written since, or it
+        is another one of that name. A pod that is read late is never called past too early."""
+        return owner.metadata.uid != self.uid or is_older(self.pod_version, owner.metadata.resource_version)
 
 
 class TokenAction(enum.Enum):
@@ -55,6 +81,17 @@ def encode_token(namespace: str, pod: str, unix_s: float) -> str:
     """`<RFC 3339, UTC, whole seconds>,<namespace>,<pod>`."""
     stamp = datetime.fromtimestamp(int(unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{stamp},{namespace},{pod}"
+
+
+def encode_epoch(epoch: BindEpoch) -> str:
+    """`<identity>/<term>,<time of the token>,<pod uid>,<pod resourceVersion>`."""
+    return ",".join((epoch.leader, epoch.stamp, epoch.uid, epoch.pod_version))
+
+
+def parse_epoch(text: str) -> BindEpoch:
+    """Reads what any release wrote; what is missing or makes no sense is empty."""
+    leader, *rest = text.split(",")
+    return BindEpoch(leader, *rest) if len(rest) == _EPOCH_PARTS - 1 else BindEpoch(leader)
 
 
 def parse_token(text: str) -> Token:

@@ -33,6 +33,8 @@ class BindingWriter:
         last: HamiError | None = None
         for number in range(_TRIES):
             try:
+                if held is not None and (held.pod_version != version or isinstance(last, ConflictError)):
+                    held = await self._renewed(call, held, version, unsure=unsure)
                 await self._writer.bind(
                     call.namespace,
                     call.name,
@@ -46,7 +48,7 @@ class BindingWriter:
                 raise BindError(str(error), gone=True) from error
             except (ApiError, TransportError) as error:
                 if not isinstance(error, ConflictError) and not may_have_happened(error):
-                    raise BindError(str(error)) from error
+                    raise BindError(str(error), keep_token=unsure) from error
                 last = error
                 if not isinstance(error, ConflictError):
                     unsure = True
@@ -56,10 +58,15 @@ class BindingWriter:
                 continue
             if self._is_bound(call, pod, annotations):
                 return
-            if held is not None and not await self._token_is_ours(call.node, held):
-                raise BindError(f"node {call.node}: the token was taken over: {last}", keep_token=True)
             version = pod.metadata.resource_version
         raise await self._given_up(call, last, unsure=unsure)
+
+    async def _renewed(self, call: BindCall, held: HeldToken, version: str, *, unsure: bool) -> HeldToken:
+        try:
+            return await self._tokens.renew(call, held, version)
+        except BindError as error:
+            error.keep_token |= unsure
+            raise
 
     async def _given_up(self, call: BindCall, last: HamiError | None, *, unsure: bool) -> BindError:
         """A Binding that nobody answered might still come true: make its resourceVersion stale if we may."""
@@ -98,13 +105,6 @@ class BindingWriter:
         if pod.metadata.deletion_timestamp is not None:
             raise BindError(f"pod {call.key} is being deleted")
         return False
-
-    async def _token_is_ours(self, node: str, held: HeldToken) -> bool:
-        try:
-            return await self._tokens.is_ours(node, held.text)
-        except (ApiError, TransportError):
-            # Cannot be read now: the next try will tell, its resourceVersion protects the pod.
-            return True
 
 
 def _is_record(key: str) -> bool:

@@ -132,6 +132,8 @@ class Ledger:
         meta = pod.metadata
         known = self._uid_of.get(pod.key)
         if known is not None and known != meta.uid:
+            if is_older(meta.resource_version, self._claims[known].resource_version):
+                return  # read late: its successor of the same name is here already
             self.release(known)
         claim = self._claims.get(meta.uid)
         if pod.finished:

@@ -13,7 +13,8 @@ import msgspec
 from hami.core import keys
 from hami.core.errors import ApiError, ConflictError, DecodeError, HamiError, NotFoundError, TransportError
 from hami.core.objects import Node, Pod
-from hami.core.token import Token, TokenAction, encode_token, judge, parse_token
+from hami.core.token import BindEpoch, Token, TokenAction, encode_epoch, encode_token, judge, parse_epoch, parse_token
+from hami.core.versions import is_older
 from hami.placement.bind_error import BindError, contention, may_have_happened
 from hami.placement.in_flight import BindCall
 from hami.placement.ports import Clock, ClusterWriter
@@ -24,14 +25,19 @@ _LOOK_AGAIN_S: Final = 0.5
 _HANDOVER_S: Final = 0.25
 """How long a free token is left to the device plugin, which removes it right after it marked the pod as served."""
 _RELEASE_TRIES: Final = 5
+_RENEW_TRIES: Final = 5
 _MOST_MET: Final = 4096
 
 
 class HeldToken(msgspec.Struct, frozen=True):
-    """A token that we wrote. `strange_epoch`: another scheduler or term wrote the node since we listed its pods."""
+    """A token that we wrote. `strange_epoch`: another scheduler or term wrote the node since we listed its pods.
+    `pod_version`: the version of the pod that its Binding asks for. `left_over`: an earlier Binding of the pod, under
+    the token that was there before, may still come true."""
 
     text: str
     strange_epoch: bool
+    pod_version: str
+    left_over: bool = False
 
 
 class TokenKeeper:
@@ -48,7 +54,7 @@ class TokenKeeper:
         """Nodes on which our epoch took the place of a strange one, though the list that this calls for is still owed:
         it may fail, and the epoch stays when the token is given back."""
         self._met: dict[str, str] = {}
-        """Owner uid -> resourceVersion when its token was first in the way."""
+        """Owner uid -> resourceVersion when its token was first in the way (docs/adr/0004)."""
         self.epoch = ""
 
     def begin_term(self, epoch: str) -> None:
@@ -65,8 +71,8 @@ class TokenKeeper:
             if record is None:
                 raise BindError(f"failed to get node {call.node}", gone=True)
             judged, epoch = record.lock, record.epoch
-            token = _parse(judged)
-            if token is None or await self._may_take(token, call):
+            token, written = _parse(judged), _epoch_of(judged, epoch)
+            if token is None or await self._may_take(token, written, call):
                 if token is not None and token.key != call.key and handed_over != judged:
                     # Whoever served the owner takes its token off next: two writes at once are one in vain.
                     handed_over = judged
@@ -75,11 +81,11 @@ class TokenKeeper:
                     continue
                 record = self._world.inventory.get(call.node)
                 if record is not None and (record.lock, record.epoch) == (judged, epoch):
-                    if epoch != self.epoch:
+                    if parse_epoch(epoch).leader != self.epoch:
                         self._unlisted.add(call.node)
-                    text = await self._write(call, record.resource_version)
-                    if text:
-                        return HeldToken(text, strange_epoch=call.node in self._unlisted)
+                    held = await self._take(call, record.resource_version, written if token is not None else None)
+                    if held is not None:
+                        return held
                 self._check_time(call, deadline_s)
                 continue
             self._check_time(call, deadline_s)
@@ -106,14 +112,30 @@ class TokenKeeper:
                 # Whatever it was, the next try reads the node again; a token left behind is freed by its owner's state.
                 continue
 
-    async def is_ours(self, node: str, text: str) -> bool:
-        """Whether the node still carries the token that we wrote."""
-        try:
-            current = await self._writer.get_node(node)
-        except NotFoundError:
-            return False
-        self._world.on_node(current)
-        return self._wrote(current, text)
+    async def renew(self, call: BindCall, held: HeldToken, pod_version: str) -> HeldToken:
+        """Says beside our token that the Binding asks for another version of the pod. Call it before that Binding.
+
+        Whoever frees the token has looked at the version that stands there: this write fails if they were first, and
+        theirs fails if we were (docs/adr/0004). Raises BindError where the token is not ours any more, ApiError and
+        TransportError where that cannot be told now.
+        """
+        epoch = self._epoch_text(held.text, call.uid, pod_version)
+        for _ in range(_RENEW_TRIES):
+            try:
+                current = await self._writer.get_node(call.node)
+            except NotFoundError as error:
+                raise BindError(str(error), gone=True) from error
+            self._world.on_node(current)
+            if not self._wrote(current, held.text):
+                raise BindError(f"node {call.node}: the token was taken over", keep_token=True)
+            try:
+                version = current.metadata.resource_version
+                node = await self._writer.patch_node_annotations(call.node, {keys.BIND_EPOCH: epoch}, version)
+            except ConflictError:
+                continue
+            self._world.on_node(node)
+            return msgspec.structs.replace(held, pod_version=pod_version)
+        raise ConflictError(409, "Conflict", f"node {call.node} is written by others all the time")
 
     async def fence(self, pod: Pod) -> bool:
         """Moves the pod's resourceVersion on, so that a late Binding of it fails; False where we may not."""
@@ -132,7 +154,7 @@ class TokenKeeper:
             return False
         return True
 
-    async def _may_take(self, token: Token, call: BindCall) -> bool:
+    async def _may_take(self, token: Token, written: BindEpoch | None, call: BindCall) -> bool:
         if token.namespace == call.namespace and token.pod == call.name:
             return True
         owner = self._world.owner_on_record(token.namespace, token.pod)
@@ -142,21 +164,23 @@ class TokenKeeper:
         if verdict.action is TokenAction.FENCE:
             assert owner is not None
             self._owners.pop(token.key, None)
-            return await self.fence(owner) or self._left_behind(owner, call)
+            return await self.fence(owner) or self._left_behind(owner, written, call)
         if verdict.action is TokenAction.KEEP and owner is not None and not owner.spec.node_name:
-            return self._left_behind(owner, call)
+            return self._left_behind(owner, written, call)
         return verdict.action is TokenAction.FREE
 
-    def _left_behind(self, owner: Pod, call: BindCall) -> bool:
+    def _left_behind(self, owner: Pod, written: BindEpoch | None, call: BindCall) -> bool:
         """Whether the token of a live unbound owner is a left-over that no Binding can follow any more.
 
-        A scheduler that was killed, or a Binding that nobody answered, leaves such tokens. If the owner was written
-        since we first met it, every Binding prepared before fails on its resourceVersion: a fence by fact. Pods whose
-        calls wait for each other's tokens would never be written: then the owner's call is given up once, and
-        kube-scheduler writes the pod's condition (docs/adr/0004).
+        A scheduler that was killed, or a Binding that nobody answered, leaves such tokens. Beside them stands which
+        version of the owner the Binding asks for: once the owner was written after that, it fails. Pods whose calls
+        wait for each other's tokens would never be written: then the owner's call is given up once, and kube-scheduler
+        writes the pod's condition (docs/adr/0004).
         """
-        uid = owner.metadata.uid
-        if owner.annotations.get(keys.VGPU_NODE) == call.node:
+        uid, version = owner.metadata.uid, owner.metadata.resource_version
+        if written is not None and written.is_past(owner):
+            return True
+        if written is None and owner.annotations.get(keys.VGPU_NODE) == call.node:
             # An allocation on this node that was written before its Binding: upstream's scheduler is at work.
             return False
         running = self._world.in_flight.get(uid)
@@ -166,11 +190,11 @@ class TokenKeeper:
         if uid not in self._met:
             if len(self._met) >= _MOST_MET:
                 self._met.pop(next(iter(self._met)))
-            self._met[uid] = owner.metadata.resource_version
+            self._met[uid] = version
             if running is not None:
                 why = f"its hand-off token on node {call.node} was left behind; it has to be scheduled again"
                 self._world.in_flight.call_off(uid, why)
-        return self._met[uid] != owner.metadata.resource_version
+        return written is None and self._met[uid] != version
 
     async def _read_owner(self, token: Token, node: str) -> Pod | None:
         now_s = self._clock.monotonic_s()
@@ -188,13 +212,30 @@ class TokenKeeper:
         self._owners[token.key] = (now_s, owner)
         return owner
 
-    async def _write(self, call: BindCall, version: str) -> str:
+    async def _take(self, call: BindCall, version: str, before: BindEpoch | None) -> HeldToken | None:
+        """Writes our token in the place of what stood there; None if somebody else wrote the node meanwhile.
+
+        `before` is what stood beside a token: where it was this pod's own, its Binding may still come true, and whoever
+        meets our token has to wait for that one too.
+        """
+        claim = self._world.ledger.get(call.uid)
+        bound_version = told = claim.resource_version if claim is not None else ""
+        left_over = before is not None and before.uid == call.uid and not is_older(before.pod_version, bound_version)
+        if before is not None and left_over:
+            told = before.pod_version
+        text = await self._write(call, version, told)
+        if not text:
+            return None
+        return HeldToken(text, call.node in self._unlisted, bound_version, left_over)
+
+    async def _write(self, call: BindCall, version: str, pod_version: str) -> str:
         """Writes our token; empty if somebody else wrote the node meanwhile (nothing has happened then)."""
         text = encode_token(call.namespace, call.name, self._clock.unix_s())
+        epoch = self._epoch_text(text, call.uid, pod_version)
         call.writing = True
         try:
             node = await self._writer.patch_node_annotations(
-                call.node, {keys.NODE_LOCK: text, keys.BIND_EPOCH: self.epoch}, version
+                call.node, {keys.NODE_LOCK: text, keys.BIND_EPOCH: epoch}, version
             )
             self._world.on_node(node)
             return text
@@ -210,6 +251,9 @@ class TokenKeeper:
             await asyncio.sleep(self._pause_s)
             return text if await self._landed(call.node, text, error) else ""
 
+    def _epoch_text(self, token_text: str, uid: str, pod_version: str) -> str:
+        return encode_epoch(BindEpoch(self.epoch, token_text.partition(",")[0], uid, pod_version))
+
     async def _landed(self, node: str, text: str, why: HamiError) -> bool:
         try:
             current = await self._writer.get_node(node)
@@ -220,7 +264,8 @@ class TokenKeeper:
 
     def _wrote(self, node: Node, text: str) -> bool:
         """Whether we wrote the node's token; another leader's token for the same pod may have the same text."""
-        return node.annotations.get(keys.NODE_LOCK) == text and node.annotations.get(keys.BIND_EPOCH) == self.epoch
+        epoch = parse_epoch(node.annotations.get(keys.BIND_EPOCH, ""))
+        return node.annotations.get(keys.NODE_LOCK) == text and epoch.leader == self.epoch
 
     async def _refresh(self, node: str) -> None:
         try:
@@ -244,3 +289,9 @@ def _parse(text: str) -> Token | None:
         return parse_token(text)
     except DecodeError:
         return None
+
+
+def _epoch_of(token_text: str, text: str) -> BindEpoch | None:
+    """What was written together with the token; None if that was something else or is not known."""
+    epoch = parse_epoch(text)
+    return epoch if epoch.belongs_to(token_text) else None

@@ -1,0 +1,390 @@
+"""Random histories of a small cluster in virtual time: an API server behind a bad network, two schedulers, plugins.
+
+Every request travels, takes effect and is answered after random times, may be lost or come twice, and takes effect
+though its sender was killed meanwhile. Schedulers stop and go on, are killed and start anew, lead or believe they do,
+have clocks that are minutes wrong, see the watch late and lists in the middle. Nothing waits in real time, and one
+seed gives one history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+import msgspec
+
+from hami.core import keys
+from hami.core.objects import Node, Pod
+from hami.placement.bind import Binder, BindSettings
+from hami.placement.engine import Engine
+from hami.placement.names import NodeNames
+from hami.placement.reservations import ReservationCheck
+from tests.placement.fakes import (
+    NVIDIA,
+    FakeEvents,
+    card,
+    container,
+    deleted,
+    make_node,
+    make_pod,
+    make_world,
+    totals_from_text,
+    unscheduled,
+    with_phase,
+)
+from tests.placement.virtual import MEMORY, SLOTS, Network, Server, SkewedClock, VirtualLoop
+
+NODES = ("n0", "n1")
+CARDS = 2
+ROOM = len(NODES) * CARDS * SLOTS
+"""How many pods of half a card there are room for: as many as there ever are, so that each mistake shows."""
+
+
+class Replica:
+    """One scheduler process with its kube-scheduler; `stop` and `go` are SIGSTOP and SIGCONT."""
+
+    def __init__(self, history: History, name: str, skew_s: float) -> None:
+        self._history = history
+        self.name = name
+        self.going = asyncio.Event()
+        self.going.set()
+        self.leads = False
+        clock = SkewedClock(history.loop, skew_s)
+        self.world = make_world(clock)  # type: ignore[arg-type]  # any clock
+        self.engine = Engine(self.world)
+        settings = BindSettings(name, wait_s=5.0, token_expiry_s=60.0, retry_pause_s=0.1)
+        network = Network(history, history.server, self.going)
+        self.binder = Binder(self.world, network, FakeEvents(), clock, settings)
+        self.watch: asyncio.Queue[tuple[Node | Pod, bool] | None] = asyncio.Queue()
+        history.server.watchers.append(self._hear)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.start(self._follow())
+        self.start(ReservationCheck(self.world, network).run())
+
+    def _hear(self, found: Node | Pod, gone: bool) -> None:
+        self.watch.put_nowait((found, gone))
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._history.watch_over(task)
+
+    async def kill(self) -> None:
+        """SIGKILL: requests on their way take effect all the same."""
+        self._history.server.watchers.remove(self._hear)
+        for task in [*self._tasks, *self.world.in_flight.tasks]:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    async def list_all(self) -> None:
+        """A complete list; what the watch had to say before it is never said."""
+        self.watch = asyncio.Queue()
+        server = self._history.server
+        nodes, pods = list(server.nodes.values()), list(server.pods.values())
+        await self.world.nodes_replaced(nodes)
+        await self.world.pods_replaced(pods)
+
+    async def _follow(self) -> None:
+        await self.list_all()
+        while True:
+            news = await self.watch.get()
+            await asyncio.sleep(self._history.lag_s())
+            await self.going.wait()
+            if news is None:
+                await self.list_all()
+                continue
+            self._history.step()
+            self.take(*news)
+
+    def take(self, found: Node | Pod, gone: bool) -> None:
+        if isinstance(found, Node):
+            self.world.on_node(found)
+        elif gone:
+            self.world.on_pod_deleted(found.metadata.namespace, found.metadata.name, found.metadata.uid)
+        else:
+            self.world.on_pod(found)
+
+    def relist(self) -> None:
+        """The watch was cut."""
+        self.watch.put_nowait(None)
+
+    async def schedule(self, name: str) -> None:
+        """What this kube-scheduler does with a pod: filter, bind, and a condition where that failed."""
+        pod = self._history.server.pods.get(("default", name))
+        if pod is None or pod.spec.node_name or not self.leads:
+            return
+        await self.going.wait()
+        answer = await self.engine.filter_sliced(pod, NodeNames.of(NODES))
+        self._history.step()
+        why = answer.error or "no node"
+        if answer.node is not None:
+            await asyncio.sleep(self._history.travel_s())
+            why = await self.binder.bind("default", name, pod.metadata.uid, answer.node)
+        if why:
+            await self.going.wait()
+            await asyncio.sleep(self._history.travel_s())
+            self._history.give_up(pod.metadata.uid, name, why)
+
+    async def keep_scheduling(self) -> None:
+        """As long as it has the lease; each pod on a task of its own, as binding cycles are."""
+        busy: set[str] = set()
+
+        async def one(name: str) -> None:
+            try:
+                await self.schedule(name)
+                await asyncio.sleep(0.5)
+            finally:
+                busy.discard(name)
+
+        while self.leads:
+            for (_, name), pod in list(self._history.server.pods.items()):
+                if not pod.spec.node_name and pod.metadata.deletion_timestamp is None and name not in busy:
+                    busy.add(name)
+                    self.start(one(name))
+            await asyncio.sleep(0.2)
+
+
+class History:
+    """One seed's cluster. `play` runs it for so many steps; `settle` lets it come to rest."""
+
+    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+        self.loop = loop
+        self.random = Random(seed)
+        self.steps = 0
+        self.fault_rate = self.random.choice([0.0, 0.02, 0.1])
+        self.may_patch_pods = self.random.random() < 0.3
+        self.server = Server()
+        self.on_the_way: set[asyncio.Future[Any]] = set()
+        self.failed: BaseException | None = None
+        self.changes: dict[str, int] = {}
+        self._serial = 0
+        self._quiet = False
+        for name in NODES:
+            cards = [card(number, node=name, slots=SLOTS, memory_mib=MEMORY) for number in range(CARDS)]
+            self.server.put_node(make_node(name, cards))
+        self.replicas = [self.replica(number) for number in range(2)]
+        self.leader = self.replicas[0]
+
+    def replica(self, number: int) -> Replica:
+        return Replica(self, f"s-{number}", self.random.choice([0.0, 0.0, 600.0, -600.0]))
+
+    def step(self) -> None:
+        self.steps += 1
+
+    def travel_s(self) -> float:
+        """One way: mostly a moment, sometimes seconds."""
+        return self.random.random() * (3.0 if not self._quiet and self.random.random() < 0.05 else 0.02)
+
+    def lag_s(self) -> float:
+        return self.random.random() * (2.0 if not self._quiet and self.random.random() < 0.02 else 0.01)
+
+    def watch_over(self, task: asyncio.Future[Any]) -> None:
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and self.failed is None:
+            self.failed = error
+
+    def give_up(self, uid: str, name: str, why: str) -> None:
+        """kube-scheduler writes the condition; not where it says that already."""
+        pod = self.server.pods.get(("default", name))
+        if pod is None or pod.metadata.uid != uid or pod.spec.node_name:
+            return
+        changed = unscheduled(pod, f"2027-01-15T08:{int(self.loop.time()) // 60 % 60:02d}:00Z", message=why)
+        if changed.status != pod.status:
+            self.server.put_pod(changed)
+
+    # What happens
+
+    async def lead(self, replica: Replica) -> None:
+        """The lease passes to `replica`; the other notices it later, or believes for long that it still leads."""
+        old, self.leader = self.leader, replica
+        if old is not replica and old.leads:
+
+            async def notice() -> None:
+                await asyncio.sleep(self.random.random() * 5)
+                await old.going.wait()
+                if old is not self.leader:
+                    old.leads = False
+                    old.binder.leadership_lost()
+
+            old.start(notice())
+        replica.leads = True
+        replica.binder.new_term()
+        replica.start(replica.keep_scheduling())
+
+    async def disturb(self) -> None:
+        """One thing that goes wrong, or just happens, at random."""
+        acts = {
+            self._change_leader: 2,
+            self._stop_for_a_while: 2,
+            self._kill: 1,
+            self._relist: 3,
+            self._delete: 6,
+            self._finish: 4,
+            self._touch_pod: 4,
+            self._touch_node: 2,
+        }
+        act = self.random.choices(list(acts), list(acts.values()))[0]
+        self.changes[act.__name__] = self.changes.get(act.__name__, 0) + 1
+        self.step()
+        await act()
+
+    async def _change_leader(self) -> None:
+        await self.lead(self.random.choice(self.replicas))
+
+    async def _stop_for_a_while(self) -> None:
+        stopped = self.random.choice(self.replicas)
+        stopped.going.clear()
+        self.loop.call_later(self.random.random() * self.random.choice([1, 10, 100]), stopped.going.set)
+        if stopped is self.leader and self.random.random() < 0.8:
+            await self.lead(self.replicas[stopped is self.replicas[0]])
+
+    async def _kill(self) -> None:
+        number = self.random.randrange(2)
+        old = self.replicas[number]
+        await old.kill()
+        self.replicas[number] = new = self.replica(number)
+        if old is self.leader:
+            self.leader = new
+            await self.lead(self.random.choice(self.replicas))
+
+    async def _relist(self) -> None:
+        self.random.choice(self.replicas).relist()
+
+    def _some_pod(self) -> Pod | None:
+        pods = list(self.server.pods.values())
+        return self.random.choice(pods) if pods else None
+
+    async def _delete(self) -> None:
+        pod = self._some_pod()
+        if pod is None:
+            return
+        if self.random.random() < 0.3:
+            self.server.put_pod(deleted(pod))
+        else:
+            self.server.delete_pod("default", pod.metadata.name)
+
+    async def _finish(self) -> None:
+        pod = self._some_pod()
+        if pod is not None and pod.spec.node_name and not pod.finished:
+            self.server.put_pod(with_phase(pod, self.random.choice(["Succeeded", "Failed"])))
+
+    async def _touch_pod(self) -> None:
+        if (pod := self._some_pod()) is not None:
+            self.server._merge_pod(pod, {"example.com/note": str(self.steps)})
+
+    async def _touch_node(self) -> None:
+        self.server._merge_node(self.random.choice(NODES), {"example.com/note": str(self.steps)})
+
+    async def create_pods(self) -> None:
+        """As many as there is room for, names used again; those that ended are removed."""
+        while True:
+            for (_, name), pod in list(self.server.pods.items()):
+                if pod.finished or pod.metadata.deletion_timestamp is not None:
+                    self.server.delete_pod("default", name)
+            for number in range(ROOM):
+                if ("default", f"p{number}") not in self.server.pods:
+                    self._serial += 1
+                    self.server.put_pod(make_pod(f"p{number}", container(memory_mib=4900), uid=f"u{self._serial}"))
+            await asyncio.sleep(1.0 + self.random.random() * 2)
+
+    async def serve(self, node: str) -> None:
+        """The node's plugin: quick, slow, failing, or away for longer than a token lasts."""
+        while True:
+            await asyncio.sleep(self.random.random() * 0.1)
+            if not self._quiet and self.random.random() < 0.002:
+                await asyncio.sleep(self.random.random() * 100)
+            waiting = [
+                pod
+                for pod in self.server.pods.values()
+                if pod.spec.node_name == node and pod.annotations.get(keys.BIND_PHASE) == "allocating"
+            ]
+            named = [pod for pod in waiting if self.server.lock(node).endswith(f",default,{pod.metadata.name}")]
+            if not waiting:
+                continue
+            self.step()
+            if (not named and len(waiting) > 1) or (not self._quiet and self.random.random() < 0.05):
+                # Refused: it cannot be told whose call this is, or the start failed.
+                failed = self.server._merge_pod(waiting[0], {keys.BIND_PHASE: keys.PHASE_FAILED})
+                self.server.put_pod(with_phase(failed, "Failed"))
+                continue
+            owner = (named or waiting)[0]
+            self.server._merge_pod(owner, {keys.BIND_PHASE: keys.PHASE_SUCCESS, NVIDIA.to_allocate_key: ";"})
+            await asyncio.sleep(self.travel_s())
+            if self.server.lock(node).endswith(f",default,{owner.metadata.name}"):
+                self.server._merge_node(node, {keys.NODE_LOCK: None})
+
+    async def play(self, steps: int) -> None:
+        """Raises what broke a promise."""
+        helpers = [asyncio.ensure_future(self.serve(node)) for node in NODES]
+        helpers.append(asyncio.ensure_future(self.create_pods()))
+        for helper in helpers:
+            self.watch_over(helper)
+        await self.lead(self.leader)
+        try:
+            while self.steps < steps:
+                await asyncio.sleep(self.random.random() * self.random.choice([0.1, 1, 5]))
+                await self.disturb()
+                self.raise_failure()
+            await self.settle()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            for replica in self.replicas:
+                await replica.kill()
+            await asyncio.gather(*helpers, *self.on_the_way, return_exceptions=True)
+
+    def raise_failure(self) -> None:
+        if self.failed is not None:
+            raise self.failed
+
+    async def settle(self) -> None:
+        """Faults end: within ten minutes every pod runs, and the leader's books are what the API says."""
+        self._quiet, self.fault_rate = True, 0.0
+        for replica in self.replicas:
+            replica.going.set()
+        await self.lead(self.leader)
+        ends_s = self.loop.time() + 600
+        while not self.all_served():
+            self.raise_failure()
+            assert self.loop.time() < ends_s, f"not bound or not served: {self.waiting()}"
+            await asyncio.sleep(1)
+        await self.leader.binder.drain()
+        await asyncio.sleep(30)
+        self.raise_failure()
+        self.leader.world.settle_now()
+        held = {
+            (name, device): msgspec.structs.astuple(use)
+            for name in NODES
+            for device, use in self.leader.world.ledger.uses(name).items()
+        }
+        assert held == totals_from_text(list(self.server.pods.values()))
+
+    def waiting(self) -> list[str]:
+        return [
+            f"{pod.metadata.name} on {pod.spec.node_name or 'no node'}, {pod.annotations.get(keys.BIND_PHASE)}"
+            for pod in self.server.pods.values()
+            if pod.annotations.get(keys.BIND_PHASE) != keys.PHASE_SUCCESS
+        ] + [f"token of {name}: {self.server.lock(name)}" for name in NODES]
+
+    def all_served(self) -> bool:
+        return len(self.server.pods) == ROOM and all(
+            pod.annotations.get(keys.BIND_PHASE) == keys.PHASE_SUCCESS for pod in self.server.pods.values()
+        )
+
+
+def play(seed: int, steps: int) -> History:
+    """One history; AssertionError where a promise is broken."""
+    loop = VirtualLoop()
+
+    async def run() -> History:
+        history = History(loop, seed)
+        await history.play(steps)
+        return history
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(run())
