@@ -44,21 +44,27 @@ def device_list(state: BoardState, *, numa: bool) -> pb.ListAndWatchResponse:
 def preferred_ids(
     cards: Sequence[str], available: Sequence[str], must_include: Sequence[str], size: int
 ) -> list[str] | None:
-    """Ids that stand for `cards` in order, must-includes first where they match; None if they cannot be served.
+    """Ids that stand for `cards` in order; None if a card has none left, or if there are not `size` cards.
 
-    A must-include id that belongs to none of the cards makes it None too: kubelet insists on it.
+    Kubelet insists on `must_include` (what the pod's init containers had): those stand for their cards where they
+    match, and take the place of the last cards where they do not.
     """
-    if len(cards) != size:
+    if len(cards) != size or len(must_include) > size:
         return None
     insisted = list(must_include)
     free = [device_id for device_id in available if device_id not in insisted]
-    chosen = []
-    for card in cards:
-        found = _take(insisted, card) or _take(free, card)
-        if found is None:
-            return None
-        chosen.append(found)
-    return None if insisted else chosen
+    matched = [_take(insisted, card) for card in cards]
+    places = size - len(must_include)
+    chosen: list[str] = []
+    for card, found in zip(cards, matched, strict=True):
+        if found is None and places > 0:
+            found = _take(free, card)
+            if found is None:
+                return None
+            places -= 1
+        if found is not None:
+            chosen.append(found)
+    return chosen + insisted
 
 
 def _take(ids: list[str], card: str) -> str | None:

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from hami.core.codec import RegisterForm
-from hami.core.keys import BIND_PHASE, NODE_LOCK, PHASE_ALLOCATING, VGPU_NODE
+from hami.core.keys import BIND_PHASE, MIG_ALLOCATIONS, NODE_LOCK, PHASE_ALLOCATING, VGPU_NODE
 from hami.core.objects import Node, Pod, pod_decoder
 from hami.core.token import encode_token
 from hami.deviceplugin.plugin import Plugin
@@ -112,7 +112,7 @@ class Bench:
     async def start_plugin(self, *, wait: bool = True, **changes: Any) -> Plugin:
         self.plugin_client = MortalClient(Access(self.api.base_url), qps=0)
         self._clients.append(self.plugin_client)
-        probe = SimulatedProbe(self.profile, NODE)
+        probe = SimulatedProbe(self.profile, NODE, self.kubelet.folder / "hami")
         self.plugin = Plugin(self.settings(**changes), self.plugin_client, probe, self.events)
         self._tasks.append(asyncio.create_task(self.plugin.run()))
         if wait:
@@ -156,15 +156,25 @@ class Bench:
     # --- the scheduler's part ----------------------------------------------------------------------------------------
 
     async def bound_pod(
-        self, name: str, work: str, *, containers: tuple[str, ...] = ("main",), token: bool = True, **more: Any
+        self,
+        name: str,
+        work: str,
+        *,
+        containers: tuple[str, ...] = ("main",),
+        init: tuple[str, ...] = (),
+        token: bool = True,
+        slices: str = "",
+        **more: Any,
     ) -> Pod:
-        """A pod as our scheduler hands it over: token on the node, allocation on the Binding."""
+        """A pod as our scheduler hands it over: token on the node, allocation and MIG `slices` on the Binding."""
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name},
             "spec": {"containers": [{"name": each, "image": "none", **more} for each in containers]},
         }
+        if init:
+            body["spec"]["initContainers"] = [{"name": each, "image": "none"} for each in init]
         made = pod_decoder.decode(
             await self.client.request("POST", paths.pods_in("default"), msgspec.json.encode(body))
         )
@@ -175,6 +185,7 @@ class Bench:
             BIND_PHASE: PHASE_ALLOCATING,
             TO_ALLOCATE_KEY: work,
             ALLOCATED_KEY: work,
+            **({MIG_ALLOCATIONS: slices} if slices else {}),
         }
         await self.writer.bind(
             "default", name, uid=made.metadata.uid, resource_version="", node=NODE, annotations=annotations
