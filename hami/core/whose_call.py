@@ -134,7 +134,7 @@ def _asks(container: Container, vendor: DeviceType) -> bool:
 def _nobody(waiting: Sequence[_Waiting], node: str, count: int, vendor: DeviceType) -> CallRefusal:
     asked = f"an Allocate of {count} {vendor.count_resource}"
     if not waiting:
-        hint = "was it scheduled without HAMi's webhook or scheduler?"
+        hint = "it was scheduled without HAMi's webhook or scheduler"
         return CallRefusal(f"no binding pod found on node {node} for {asked}: {hint}")
     candidates = "; ".join(each.described() for each in sorted(waiting, key=lambda each: each.pod.key))
     return CallRefusal(f"device number not matched: on node {node} {asked} fits not exactly one of {candidates}")

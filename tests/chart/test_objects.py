@@ -221,6 +221,26 @@ def test_webhook_leaves_kube_system_and_our_namespace_alone() -> None:
     assert webhook["clientConfig"]["service"]["namespace"] == "gpu"
 
 
+@pytest.mark.parametrize(
+    ("values", "kube_version", "asked_about_all"),
+    [
+        ({}, "v1.28.0", False),
+        ({}, "v1.31.4-gke.1183000", False),
+        ({}, "v1.27.16", True),
+        ({"scheduler": {"overwriteEnv": True}}, "v1.34.1", True),
+    ],
+)
+def test_webhook_is_asked_about_pods_that_may_be_ours(
+    values: dict[str, Any], kube_version: str, asked_about_all: bool
+) -> None:
+    """What the condition means is tried on a real kube-apiserver (tests/cluster/test_chart.py)."""
+    webhook = one(render(values, kube_version=kube_version), "MutatingWebhookConfiguration")["webhooks"][0]
+    conditions = webhook.get("matchConditions", [])
+    assert (not conditions) is asked_about_all
+    managed = [each["name"] for each in kube_scheduler_config(render(values))["extenders"][0]["managedResources"]]
+    assert all(f"'{name}'" in condition["expression"] for condition in conditions for name in managed)
+
+
 def test_policy_protects_every_allocation_key_and_lists_the_writers() -> None:
     objects = render({"admissionPolicy": {"extraWriters": ["system:serviceaccount:velero:velero"]}}, namespace="gpu")
     spec = one(objects, "ValidatingAdmissionPolicy")["spec"]

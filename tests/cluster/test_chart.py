@@ -126,6 +126,32 @@ def test_a_binding_of_a_stranger_carries_no_allocation(installed: ControlPlane) 
     installed.kubectl("-n", "default", "delete", "pod", "unbound", "--now")
 
 
+def meets_webhook(plane: ControlPlane, annotations: dict[str, str], *containers: dict[str, Any]) -> bool:
+    """Whether kube-apiserver asks the webhook, at whose address nobody answers, about such a pod."""
+    spec: dict[str, list[dict[str, Any]]] = {"initContainers": [], "containers": []}
+    for place, resources in zip(("containers", "initContainers"), containers, strict=False):
+        spec[place] = [{"name": place.lower(), "image": "none", "resources": resources}]
+    meta = {"name": "asked", "namespace": "default", "annotations": annotations}
+    told = _refusal(plane, yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}))
+    assert not told or "failed calling webhook" in told, told
+    return bool(told)
+
+
+def test_pods_without_shares_never_wait_for_the_webhook(installed: ControlPlane) -> None:
+    """Report B02: nobody answers, the policy is Fail, and only pods that may be ours notice."""
+    run_helm(installed, "upgrade", RELEASE, str(CHART), "--set", "scheduler.admissionWebhook.failurePolicy=Fail")
+    share = {"limits": {"nvidia.com/gpumem": "1000"}}
+    cpu = {"limits": {"cpu": "1"}, "requests": {"memory": "1Mi"}}
+    wait_until(lambda: meets_webhook(installed, {}, share), 30, "the webhook in force")
+    assert meets_webhook(installed, {}, cpu, share)
+    assert meets_webhook(installed, {}, {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}})
+    assert meets_webhook(installed, {"hami.io/anything": "x"}, cpu)
+    for resources in (cpu, {}, {"limits": {"amd.com/gpu": "1"}}):
+        assert not meets_webhook(installed, {"own.example/note": "x"}, resources, resources)
+    assert not meets_webhook(installed, {}, cpu)
+    run_helm(installed, "upgrade", RELEASE, str(CHART))
+
+
 def test_certificate_is_made_by_the_schedulers_account_and_survives_an_upgrade(
     installed: ControlPlane, tmp_path: Path
 ) -> None:

@@ -40,6 +40,19 @@ nvidia:
 {{- end }}
 {{- end -}}
 
+{{/* What kube-apiserver asks the webhook about, so that other pods never wait for it: pods that ask for a share, and
+those that carry annotations of ours, which may be forged. Empty, all pods, where the cluster is too old for conditions
+or where containers without cards are to be kept from them. */}}
+{{- define "hami.webhookCondition" -}}
+{{- $nvidia := (include "hami.deviceConfig" . | fromYaml).nvidia | default dict -}}
+{{- if and (semverCompare ">=1.28-0" .Capabilities.KubeVersion.Version) (not $nvidia.overwriteEnv) -}}
+{{- $names := list -}}
+{{- range include "hami.managedResources" . | fromYamlArray }}{{ $names = append $names (printf "'%s'" .name) }}{{ end -}}
+{{- $listed := printf "exists(k, k in [%s])" (join ", " $names) -}}
+(object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : [])).exists(c, has(c.resources) && ((has(c.resources.limits) && c.resources.limits.{{ $listed }}) || (has(c.resources.requests) && c.resources.requests.{{ $listed }}))) || (has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.startsWith('hami.io/')))
+{{- end -}}
+{{- end -}}
+
 {{/* kube-scheduler beside the extender elects the leader; without it there is nobody to follow. */}}
 {{- define "hami.leaderElect" -}}
 {{- if and .Values.scheduler.leaderElect .Values.scheduler.kubeScheduler.enabled }}true{{ end -}}
