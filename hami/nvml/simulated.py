@@ -233,8 +233,12 @@ class SimulatedProbe:
     async def create_mig(self, uuid: str, profile: int, placement: MigPlacement) -> MigInstanceFacts:
         _, card = await self._mig_step(uuid)
         instance = self._geometry.create_gpu_instance(card, profile, placement)
-        await self._mig_step(uuid)
-        return self._geometry.create_compute_instance(card, instance)
+        try:
+            await self._mig_step(uuid)
+            return self._geometry.create_compute_instance(card, instance)
+        except NvmlError:
+            self._geometry.destroy_gpu_instance(card, instance)
+            raise
 
     async def destroy_mig(self, uuid: str, instance: int) -> None:
         profile, card = await self._mig_step(uuid)
