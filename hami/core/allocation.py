@@ -16,6 +16,8 @@ from hami.core.objects import Container, Pod
 
 def container_kinds(pod: Pod) -> tuple[ContainerKind, ...]:
     """The kind of every container in annotation order."""
+    if not pod.spec.init_containers:
+        return (ContainerKind.APP,) * len(pod.spec.containers or ())
     return (
         *(ContainerKind.SIDECAR if _is_sidecar(container) else ContainerKind.INIT for container in _inits(pod)),
         *(ContainerKind.APP for _ in pod.spec.containers or ()),
@@ -27,6 +29,8 @@ def init_done(pod: Pod) -> bool:
 
     Sidecars do not count: they run for the pod's life (report B32). True for a pod without ordinary init containers.
     """
+    if not pod.spec.init_containers:
+        return True
     waited_for = {container.name for container in _inits(pod) if not _is_sidecar(container)}
     for status in pod.status.init_container_statuses or ():
         terminated = status.state.terminated if status.state else None
@@ -73,8 +77,15 @@ def charge(
     """
     total: Charge = {}
     uses_by_word = {vendor.word: vendor.use_of for vendor in registry}
+    apps_only = all(kind is ContainerKind.APP for kind in kinds)
     for word, containers in allocation.items():
         use_of = uses_by_word.get(word, _plain_use)
+        if apps_only:
+            # Most pods: everything counts, whichever container it is of.
+            for share in chain.from_iterable(containers):
+                card, use = physical_id(share.device_id), use_of(share)
+                total[card] = total[card].plus(use) if card in total else use
+            continue
         uses = [uses_by_card(shares, use_of) for shares in containers]
         for card, use in effective_use(uses, kinds, init_finished=init_finished).items():
             total[card] = total.get(card, NO_USE).plus(use)

@@ -56,7 +56,7 @@ def decode_shares(text: str, subject: str) -> VendorShares:
     segments = text.split(";")
     if segments[-1] == "":
         segments.pop()
-    return tuple(_decode_container(segment, subject) for segment in segments)
+    return tuple([_decode_container(segment, subject) for segment in segments])
 
 
 def _encode_container(container: ContainerShares) -> str:
@@ -67,8 +67,8 @@ def _encode_container(container: ContainerShares) -> str:
 def _decode_container(segment: str, subject: str) -> ContainerShares:
     if not segment:
         return ()
-    shares = (_decode_share(piece, subject) for piece in segment.split(":") if piece)
-    return tuple(share for share in shares if share is not None)
+    shares = [_decode_share(piece, subject) for piece in segment.split(":") if piece]
+    return tuple([share for share in shares if share is not None])
 
 
 def _decode_share(piece: str, subject: str) -> DeviceShare | None:

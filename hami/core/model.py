@@ -1,7 +1,7 @@
 """Frozen values that every room shares: cards, shares, uses, requests.
 
 Memory is MiB, compute is percent of one card, everywhere and always. Sources: spec/contract 3.1-3.3,
-spec/scheduler 2.3-2.5 and 4.1.
+spec/scheduler 2.3-2.5 and 4.1. None of them can be part of a cycle, so the collector does not look at them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INT32_MAX: Final = 2**31 - 1
 """Upper bound of counts, memory (MiB) and cores in registers and requests (upstream stores them as int32)."""
 
 
-class MigPlacement(msgspec.Struct, frozen=True):
+class MigPlacement(msgspec.Struct, frozen=True, gc=False):
     """A run of memory slices on a MIG card: first slice and number of slices."""
 
     start: int
@@ -27,7 +27,7 @@ class MigPlacement(msgspec.Struct, frozen=True):
         return self.start < other.start + other.size and other.start < self.start + self.size
 
 
-class MigProfile(msgspec.Struct, frozen=True):
+class MigProfile(msgspec.Struct, frozen=True, gc=False):
     """One MIG profile that a card allows, as its plugin registered it (spec/scheduler 2.5)."""
 
     name: str
@@ -37,7 +37,7 @@ class MigProfile(msgspec.Struct, frozen=True):
     placements: tuple[MigPlacement, ...]
 
 
-class Device(msgspec.Struct, frozen=True):
+class Device(msgspec.Struct, frozen=True, gc=False):
     """One registered card. `memory_mib` and `core_percent` arrive scaled; `slots` is the split count."""
 
     id: str
@@ -63,7 +63,7 @@ def _has_word(card_type: str, word: str) -> bool:
     return word.lower() in card_type.lower()
 
 
-class DeviceShare(msgspec.Struct, frozen=True):
+class DeviceShare(msgspec.Struct, frozen=True, gc=False):
     """A part of one card given to one container: an entry of the allocation annotations (spec/scheduler 2.3)."""
 
     device_id: str
@@ -83,7 +83,7 @@ Allocation = dict[str, VendorShares]
 """Vendor word -> shares of every container. Only vendors that the pod uses are present."""
 
 
-class Use(msgspec.Struct, frozen=True):
+class Use(msgspec.Struct, frozen=True, gc=False):
     """What pods take from one card."""
 
     slots: int = 0
@@ -115,7 +115,7 @@ class ContainerKind(enum.Enum):
     APP = "app"
 
 
-class DeviceRequest(msgspec.Struct, frozen=True):
+class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     """What one container asks of one vendor, after defaults (spec/scheduler 4.1).
 
     `memory_mib` wins; when it is 0, `memory_percent` (1..100) of the chosen card is meant. Beside a `memory_mib`,
@@ -129,14 +129,14 @@ class DeviceRequest(msgspec.Struct, frozen=True):
     core_percent: int
 
 
-class ContainerRequest(msgspec.Struct, frozen=True):
+class ContainerRequest(msgspec.Struct, frozen=True, gc=False):
     """One container: its kind and its requests, one per vendor; empty if it asks for no device."""
 
     kind: ContainerKind
     devices: tuple[DeviceRequest, ...] = ()
 
 
-class Selectors(msgspec.Struct, frozen=True):
+class Selectors(msgspec.Struct, frozen=True, gc=False):
     """Which cards the pod accepts. Empty tuples mean no constraint (spec/scheduler 2.1)."""
 
     use_types: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class Selectors(msgspec.Struct, frozen=True):
 NO_SELECTORS: Final = Selectors()
 
 
-class Weights(msgspec.Struct, frozen=True):
+class Weights(msgspec.Struct, frozen=True, gc=False):
     """Device scoring weights (annotation `hami.io/device-scoring-weights`)."""
 
     slot: int = 1
@@ -159,7 +159,7 @@ class Weights(msgspec.Struct, frozen=True):
     memory: int = 1
 
 
-class Policies(msgspec.Struct, frozen=True):
+class Policies(msgspec.Struct, frozen=True, gc=False):
     """Node policy, ordered device policies, and weights (spec/scheduler 4.4, 4.5)."""
 
     node: str = "binpack"
@@ -167,7 +167,7 @@ class Policies(msgspec.Struct, frozen=True):
     weights: Weights = Weights()
 
 
-class PodRequest(msgspec.Struct, frozen=True):
+class PodRequest(msgspec.Struct, frozen=True, gc=False):
     """The shape of a pod's request: everything the evaluator needs, hashable, so that answers can be memoised.
 
     `containers` has one entry per container of the pod, init containers first; `selectors` is per vendor word.
@@ -185,7 +185,7 @@ class PodRequest(msgspec.Struct, frozen=True):
         return any(container.devices for container in self.containers)
 
 
-class NodeState(msgspec.Struct, frozen=True):
+class NodeState(msgspec.Struct, frozen=True, gc=False):
     """One node as the evaluator sees it: cards in registration order, what is taken, what is cordoned.
 
     `uses[i]` belongs to `devices[i]`. `pair_scores[a][b]` is the link quality between two cards, 0 if unknown.

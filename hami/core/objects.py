@@ -180,6 +180,22 @@ class ResourceQuota(_View, frozen=True, rename="camel"):
         return self.spec.hard or {}
 
 
+class _BareContainer(Container, frozen=True, rename="camel"):
+    env: tuple[EnvVar, ...] | None = msgspec.field(default=None, name="-")
+    """Never in the JSON under this name, so variables are skipped."""
+
+
+class _BarePodSpec(PodSpec, frozen=True, rename="camel"):
+    init_containers: tuple[_BareContainer, ...] | None = None
+    containers: tuple[_BareContainer, ...] | None = None
+
+
+class _BarePod(Pod, frozen=True, rename="camel"):
+    spec: _BarePodSpec = _BarePodSpec()
+
+
+bare_pod_decoder: msgspec.json.Decoder[Pod] = msgspec.json.Decoder(_BarePod)
+"""Pods without the variables of their containers: they are most of a pod's bytes, and only admission reads them."""
 pod_decoder = msgspec.json.Decoder(Pod)
 node_decoder = msgspec.json.Decoder(Node)
 quota_decoder = msgspec.json.Decoder(ResourceQuota)

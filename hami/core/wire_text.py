@@ -27,9 +27,10 @@ def parse_bool(text: str) -> bool | None:
 
 def whole_number(text: str, field: str, subject: str) -> int:
     """A number from 0 to int32. Raises DecodeError with the field and its text."""
-    if _DIGITS.fullmatch(text) is None or int(text) > INT32_MAX:
+    number = int(text) if _DIGITS.fullmatch(text) is not None else -1
+    if not 0 <= number <= INT32_MAX:
         raise DecodeError(subject, f"{field} '{text}' is not a whole number between 0 and {INT32_MAX}")
-    return int(text)
+    return number
 
 
 def checked_id(text: str, field: str, subject: str) -> str:

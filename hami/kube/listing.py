@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -58,19 +59,27 @@ async def pages(
     *,
     page_size: int = PAGE_SIZE,
     lane: Lane = Lane.DEFAULT,
-) -> AsyncIterator[Page[T]]:
+) -> AsyncGenerator[Page[T], None]:
     """Pages of a consistent read (no resourceVersion, so the server does honour `limit`).
 
     Raises GoneError when the server dropped the continuation (list again), and the other errors of `ApiClient`.
     """
     query = {**(params or {}), "limit": str(page_size)}
-    while True:
-        listed = decode_answer(await client.request("GET", path, params=query, lane=lane), _list_decoder, path)
-        objects, problems = decode_items(listed.items or (), decoder)
-        yield Page(objects, problems, listed.metadata.resource_version)
-        if not listed.metadata.continue_token:
-            return
-        query["continue"] = listed.metadata.continue_token
+    coming: asyncio.Future[bytes] | None = asyncio.ensure_future(client.request("GET", path, params=query, lane=lane))
+    try:
+        while coming is not None:
+            listed = decode_answer(await coming, _list_decoder, path)
+            coming = None
+            if token := listed.metadata.continue_token:
+                # The server makes the next page while this one is taken.
+                more = {**query, "continue": token}
+                coming = asyncio.ensure_future(client.request("GET", path, params=more, lane=lane))
+            objects, problems = decode_items(listed.items or (), decoder)
+            yield Page(objects, problems, listed.metadata.resource_version)
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
 
 
 def decode_answer(body: bytes, decoder: msgspec.json.Decoder[V], path: str) -> V:

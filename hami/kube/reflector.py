@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import functools
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -42,6 +43,7 @@ _INITIAL_EVENTS_IDLE_S: Final = 30.0
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=ApiObject)
+T_contra = TypeVar("T_contra", bound=ApiObject, contravariant=True)
 
 
 class EventType(enum.StrEnum):
@@ -53,6 +55,19 @@ class EventType(enum.StrEnum):
 
 
 OnReplaced = Callable[[list[T]], Awaitable[None] | None]
+
+
+class Listing(Protocol[T_contra]):
+    """Takes one complete list page by page: what no page had is gone when it is complete.
+
+    A list that breaks off is never completed, and the next one starts anew.
+    """
+
+    async def take(self, objects: Sequence[T_contra]) -> None: ...
+
+    async def complete(self) -> None: ...
+
+
 OnEvent = Callable[[EventType, T], Awaitable[None] | None]
 
 
@@ -84,6 +99,20 @@ class ReflectorStats:
         self.last_heard_monotonic_s = time.monotonic()
 
 
+class _Whole(Generic[T]):
+    """A listing that hands over the whole list at once."""
+
+    def __init__(self, on_replaced: OnReplaced[T]) -> None:
+        self._on_replaced = on_replaced
+        self._objects: list[T] = []
+
+    async def take(self, objects: Sequence[T]) -> None:
+        self._objects.extend(objects)
+
+    async def complete(self) -> None:
+        await _finish(self._on_replaced(self._objects))
+
+
 class _InitialEventsNotServedError(HamiError):
     """The server does not know `sendInitialEvents`; list in pages instead."""
 
@@ -91,9 +120,10 @@ class _InitialEventsNotServedError(HamiError):
 class Reflector(Generic[T]):
     """Watches `path`, decodes with `decoder`, and calls `on_replaced` and `on_event` on the event loop.
 
-    `on_replaced(objects)` gives the complete state: what is not in it is gone. `on_event(type, object)` gives one
-    change. Either may return an awaitable, which is awaited before the next call, so that a large relist can be
-    taken in slices. An exception in a handler is a fault of ours and ends `run`.
+    `on_replaced(objects)` gives the complete state: what is not in it is gone. With `listing` in its place a list is
+    handed over page by page and never held whole. `on_event(type, object)` gives one change. Either may return an
+    awaitable, which is awaited before the next call, so that a large relist can be taken in slices. An exception in a
+    handler is a fault of ours and ends `run`.
     """
 
     def __init__(
@@ -101,9 +131,10 @@ class Reflector(Generic[T]):
         client: ApiClient,
         path: str,
         decoder: msgspec.json.Decoder[T],
-        on_replaced: OnReplaced[T],
+        on_replaced: OnReplaced[T] | None,
         on_event: OnEvent[T],
         *,
+        listing: Callable[[], Listing[T]] | None = None,
         field_selector: str = "",
         label_selector: str = "",
         initial_events: bool = True,
@@ -114,7 +145,10 @@ class Reflector(Generic[T]):
         self._client = client
         self._path = path
         self._decoder = decoder
-        self._on_replaced = on_replaced
+        if listing is None:
+            assert on_replaced is not None, "a reflector needs on_replaced or listing"
+            listing = functools.partial(_Whole, on_replaced)
+        self._listing = listing
         self._on_event = on_event
         self._selectors = _selectors(field_selector, label_selector)
         self._initial_events = initial_events
@@ -162,19 +196,22 @@ class Reflector(Generic[T]):
             await self._watch()
 
     async def _list(self) -> None:
-        objects: list[T] = []
+        listing = self._listing()
         version = ""
-        async for page in pages(self._client, self._path, self._decoder, self._selectors, page_size=PAGE_SIZE):
-            objects.extend(page.objects)
-            version = page.resource_version
-            for problem in page.problems:
-                self._undecodable(problem)
-        await self._replace(objects, version)
+        found = pages(self._client, self._path, self._decoder, self._selectors, page_size=PAGE_SIZE)
+        async with aclosing(found):
+            async for page in found:
+                self.stats.heard()
+                for problem in page.problems:
+                    self._undecodable(problem)
+                version = page.resource_version
+                await listing.take(page.objects)
+        await self._complete(listing, version)
 
-    async def _replace(self, objects: list[T], version: str) -> None:
+    async def _complete(self, listing: Listing[T], version: str) -> None:
         self.stats.lists += 1
         self.stats.heard()
-        await _finish(self._on_replaced(objects))
+        await listing.complete()
         self._resource_version = version
         self._backoff.reset()
         self.ready.set()
@@ -201,7 +238,8 @@ class Reflector(Generic[T]):
             raise
 
     async def _take_initial(self, events: AsyncIterator[_WatchEvent]) -> None:
-        initial: list[T] = []
+        listing = self._listing()
+        batch: list[T] = []
         version = None
         try:
             async with asyncio.timeout(_INITIAL_EVENTS_IDLE_S) as silence:
@@ -211,12 +249,16 @@ class Reflector(Generic[T]):
                     if version is not None:
                         break
                     if event.type != "BOOKMARK" and (found := self._decode(event)) is not None:
-                        initial.append(found)
+                        batch.append(found)
+                    if len(batch) >= PAGE_SIZE:
+                        await listing.take(batch)
+                        batch = []
         except TimeoutError as error:
             raise _InitialEventsNotServedError("the server fell silent before their end") from error
         if version is None:
             raise _InitialEventsNotServedError("the stream ended before their end")
-        await self._replace(initial, version)
+        await listing.take(batch)
+        await self._complete(listing, version)
 
     async def _take(self, event: _WatchEvent) -> None:
         if event.type == "BOOKMARK":

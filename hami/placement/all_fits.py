@@ -17,7 +17,8 @@ from hami.placement.answers import FilterAnswer
 from hami.placement.claims import ClaimState
 from hami.placement.names import NodeNames
 from hami.placement.refusals import Evaluations
-from hami.placement.world import Slicer, World, unregistered_text
+from hami.placement.slicer import Slicer
+from hami.placement.world import World, unregistered_text
 
 MAX_PRIORITY: Final = 10
 """kube-scheduler's MaxExtenderPriority."""

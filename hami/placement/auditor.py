@@ -22,7 +22,8 @@ from hami.core.objects import Pod
 from hami.obs import metrics
 from hami.placement.claims import PLAIN, SHRUNK, Claim, ClaimState, allocated_texts, read_holdings
 from hami.placement.ports import EventSink
-from hami.placement.world import Slicer, World
+from hami.placement.slicer import Slicer
+from hami.placement.world import World
 
 MEMORY_PERIOD_S: Final = 60.0
 LIST_PERIOD_S: Final = 3600.0

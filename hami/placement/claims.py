@@ -6,7 +6,7 @@ import datetime
 import enum
 import functools
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -125,7 +125,8 @@ def read_holdings(pod: Pod, registry: Registry, *, init_finished: bool) -> Holdi
         allocation = allocations.read_allocation(pod.annotations, registry, subject)
         kinds = allocations.container_kinds(pod)
         whole = allocations.charge(allocation, kinds, registry)
-        charge = allocations.charge(allocation, kinds, registry, init_finished=True) if init_finished else whole
+        smaller = init_finished and pod.spec.init_containers
+        charge = allocations.charge(allocation, kinds, registry, init_finished=True) if smaller else whole
         text = pod.annotations.get(keys.MIG_ALLOCATIONS, "")
         mig = decode_mig_allocations(text, f"{subject} annotation {keys.MIG_ALLOCATIONS}") if text else ()
     except DecodeError as error:
@@ -134,8 +135,10 @@ def read_holdings(pod: Pod, registry: Registry, *, init_finished: bool) -> Holdi
     return Holdings(flat_charges(charge), flat_slices(mig, whole), words=words_of(charge, allocation))
 
 
-def flat_slices(mig: Iterable[MigAllocation], charge: Charge) -> tuple[tuple[str, MigPlacement], ...]:
+def flat_slices(mig: Sequence[MigAllocation], charge: Charge) -> tuple[tuple[str, MigPlacement], ...]:
     """Each slice once; those of cards that the pod does not hold (left from an earlier decision) are not its own."""
+    if not mig:
+        return ()
     return tuple(dict.fromkeys((each.gpu_uuid, each.placement) for each in mig if each.gpu_uuid in charge))
 
 

@@ -24,8 +24,9 @@ from hami.placement.claims import ClaimState
 from hami.placement.fitting import FittingNodes, Offered
 from hami.placement.names import NodeNames
 from hami.placement.refusals import EvaluationCache, Evaluations, News
+from hami.placement.slicer import Slicer
 from hami.placement.vendor_columns import BoolArray
-from hami.placement.world import Slicer, World, unregistered_text
+from hami.placement.world import World, unregistered_text
 
 __all__ = ["Engine", "FilterAnswer", "NodeNames"]
 

@@ -33,7 +33,7 @@ class InventorySettings(msgspec.Struct, frozen=True):
     node_selector: tuple[tuple[str, str], ...] = ()
 
 
-class CardsView(msgspec.Struct, frozen=True):
+class CardsView(msgspec.Struct, frozen=True, gc=False):
     """What placement may use of one node now. `problem` says why there is nothing; then `devices` is empty."""
 
     devices: tuple[Device, ...] = ()

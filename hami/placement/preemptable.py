@@ -19,7 +19,8 @@ from hami.core.objects import Node, Pod
 from hami.placement.announce import Filters
 from hami.placement.answers import EventText, FilterAnswer
 from hami.placement.names import NodeNames
-from hami.placement.world import NodeView, Slicer, World
+from hami.placement.slicer import Slicer
+from hami.placement.world import NodeView, World
 
 
 class PreemptableFilters:

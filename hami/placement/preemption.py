@@ -19,7 +19,8 @@ from hami.core.fit import Fit, evaluate
 from hami.core.model import NO_USE, PodRequest
 from hami.core.objects import Pod
 from hami.placement.node_after import node_after
-from hami.placement.world import Slicer, World
+from hami.placement.slicer import Slicer
+from hami.placement.world import World
 
 _ALL_SETS_UP_TO: Final = 10
 """Pods of which every set is tried; with more, pods are spared one after another."""

@@ -13,7 +13,7 @@ from hami.core.reasons import NODE_UNREGISTERED
 from hami.core.score import node_score
 from hami.placement.answers import FilterAnswer
 from hami.placement.inventory import Inventory, InventorySettings
-from hami.placement.world import Slicer
+from hami.placement.slicer import Slicer
 
 _SETTINGS = InventorySettings(reported_limit_s=0.0)
 """Templates of nodes that do not exist yet carry old stamps: signs of life are not looked at."""

@@ -22,21 +22,20 @@ from hami.placement.columns import Columns
 from hami.placement.in_flight import InFlight
 from hami.placement.inventory import CardsView, Inventory, InventorySettings
 from hami.placement.ledger import Ledger
+from hami.placement.listings import NodeListing, PodListing
 from hami.placement.ports import Clock
 from hami.placement.quotas import Quotas
 from hami.placement.rules import LiveRegistry, live
 from hami.placement.shapes import Shapes
 from hami.placement.signals import Signals
+from hami.placement.slicer import Slicer
 from hami.placement.waking import Waking
-
-SLICE_S: Final = 0.003
-"""Bulk work gives way to other tasks after this long (design 4, promise 7: no slice above 5 ms)."""
 
 SWEEP_S: Final = 5.0
 _MOST_REMEMBERED: Final = 4096
 
 
-class NodeView(msgspec.Struct, frozen=True):
+class NodeView(msgspec.Struct, frozen=True, gc=False):
     """One node at one revision. `problem` says why it takes no new shares; empty if it may take some."""
 
     state: NodeState
@@ -53,24 +52,6 @@ class NodeView(msgspec.Struct, frozen=True):
         cordoned = tuple(device.id in state.cordoned for device in state.devices) if state.cordoned else ()
         taken = tuple(state.mig_taken.get(device.id, ()) for device in state.devices) if state.mig_taken else ()
         return (self.hardware, state.uses, cordoned, taken)
-
-
-class Slicer:
-    """Tells bulk work when to give way."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._until_s = clock.monotonic_s() + SLICE_S
-
-    @property
-    def due(self) -> bool:
-        return self._clock.monotonic_s() >= self._until_s
-
-    async def give_way(self) -> None:
-        """Lets other tasks run if the slice is used up."""
-        if self.due:
-            await asyncio.sleep(0)
-            self._until_s = self._clock.monotonic_s() + SLICE_S
 
 
 class World:
@@ -161,34 +142,48 @@ class World:
         self._dirty.update(dict.fromkeys(self.inventory.renamed(before, self.clock.monotonic_s())))
         self.waking.unseen_room(next(iter(self._views), ""))
 
+    def on_listed_pod(self, pod: Pod) -> None:
+        """A pod of a complete list, which is believed also where it brings back what was deleted: etcd may have been
+        restored."""
+        self._gone.pop(pod.metadata.uid, None)
+        self.on_pod(pod)
+
+    def node_listing(self) -> NodeListing:
+        """Takes a list of all nodes page by page."""
+        return NodeListing(self)
+
+    def pod_listing(self) -> PodListing:
+        """Takes a list of all pods page by page."""
+        return PodListing(self)
+
     async def nodes_replaced(self, nodes: Sequence[Node]) -> None:
         """Takes a complete list of nodes, in slices."""
-        slicer = Slicer(self.clock)
-        for node in nodes:
-            self.on_node(node, listed=True)
-            await slicer.give_way()
-        listed = {node.name for node in nodes}
-        for name in self.inventory.names():
-            if name not in listed:
-                self.on_node_deleted(name)
-        await self.settle()
-        self._nodes_synced = True
+        listing = self.node_listing()
+        await listing.take(nodes)
+        await listing.complete()
 
     async def pods_replaced(self, pods: Sequence[Pod]) -> None:
         """Takes a complete list of pods, in slices; what it does not have is gone."""
-        slicer = Slicer(self.clock)
-        listed = set()
-        for pod in pods:
-            listed.add(pod.metadata.uid)
-            # A complete list is believed also where it brings back what was deleted: etcd may have been restored.
-            self._gone.pop(pod.metadata.uid, None)
-            self.on_pod(pod)
-            await slicer.give_way()
-        for uid in self.ledger.uids():
-            self.ledger.not_listed(uid, listed)
-            await slicer.give_way()
-        await self.settle()
+        listing = self.pod_listing()
+        await listing.take(pods)
+        await listing.complete()
+
+    async def nodes_complete(self) -> None:
+        """Every node has been taken."""
+        if self._pods_synced:
+            await self.settle()
+        self._nodes_synced = True
+
+    async def pods_complete(self) -> None:
+        """Every pod has been taken."""
+        if self._nodes_synced:
+            await self.settle()
         self._pods_synced = True
+
+    async def settle_if_synced(self) -> None:
+        """In the middle of a list: before the first state is complete nobody decides, and settling can wait."""
+        if self.synced:
+            await self.settle()
 
     def node_pods_listed(self, node: str, pods: Iterable[Pod]) -> None:
         """Takes a consistent list of the pods on one node: what else was bound there is gone."""

@@ -15,7 +15,8 @@ from hami.core.objects import Node, Pod
 from hami.placement.engine import Engine
 from hami.placement.in_flight import BindCall
 from hami.placement.names import NodeNames
-from hami.placement.world import SLICE_S, World
+from hami.placement.slicer import SLICE_S
+from hami.placement.world import World
 from tests.placement.fakes import (
     FakeClock,
     annotated,

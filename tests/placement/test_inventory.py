@@ -257,6 +257,7 @@ async def test_list_is_believed_even_with_older_versions() -> None:
     world = make_world()
     world.on_node(make_node("a", 2, version=5000))
     await world.nodes_replaced([make_node("a", 1, version=10)])
+    world.settle_now()
     view = world.view("a")
     assert view is not None
     assert len(view.state.devices) == 1
