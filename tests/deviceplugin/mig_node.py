@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from hami.core.codec import MigAllocation, decode_mig_allocations, decode_register, encode_mig_allocations
 from hami.core.keys import MIG_ALLOCATIONS
@@ -31,13 +31,19 @@ def reservation(card: str, profile: str, start: int, container: int = 0, device:
 class MigNode:
     """`node` with two cards that can do MIG."""
 
-    def __init__(self, node: Bench) -> None:
+    def __init__(self, node: Bench, profile: str = MIG_CARDS) -> None:
         self.node = node
+        self._profile = profile
         self.say("")
+
+    @classmethod
+    def looking_at(cls, node: Bench) -> Self:
+        """A look at a node whose cards are what they are."""
+        return cls(node, node.profile.read_text())
 
     def say(self, faults: str) -> None:
         """What the driver does from now on: a profile's `faults`, as the inside of a YAML mapping."""
-        self.node.profile.write_text(MIG_CARDS + (f"faults: {{{faults}}}\n" if faults else ""))
+        self.node.profile.write_text(self._profile + (f"faults: {{{faults}}}\n" if faults else ""))
 
     async def start(self, **changes: Any) -> Plugin:
         return await self.node.start_plugin(**{"mode": MODE_MIG, "mig_interval_s": 0.05, **changes})

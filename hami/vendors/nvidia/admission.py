@@ -19,6 +19,7 @@ from hami.vendors.nvidia.names import (
     ENV_SM_LIMIT,
     ENV_TASK_PRIORITY,
     ENV_VISIBLE_DEVICES,
+    MIG_RESOURCE_PREFIX,
     MODES,
     NUMA_BIND,
     VGPU_MODE,
@@ -83,10 +84,10 @@ def hiding_env(container: Container, config: NvidiaConfig, *, foreign: bool) -> 
     asked = container.resources
     if not config.overwrite_env or (asked is not None and asked.claims):
         return ()
-    own_domain = config.resource_count_name.partition("/")[0] + "/"
+    cards = (config.resource_count_name.partition("/")[0] + "/", MIG_RESOURCE_PREFIX)
     ours = () if foreign else config.resource_names
     for name, quantity in {**container.requests, **container.limits}.items():
-        other = name not in ours and (name.startswith(own_domain) or (foreign and _is_extended(name)))
+        other = name not in ours and (name.startswith(cards) or (foreign and _is_extended(name)))
         if other and str(quantity) != "0":
             return ()
     return ((ENV_VISIBLE_DEVICES, _NO_DEVICES),)
