@@ -25,8 +25,9 @@ from hami.config.device_config import DeviceConfig
 from hami.config.scheduler import SchedulerSettings
 from hami.core import admission
 from hami.core.device_type import Registry
-from hami.core.objects import Node, Pod, node_decoder, pod_decoder
+from hami.core.objects import Node, Pod, bare_pod_decoder, node_decoder
 from hami.kube import paths
+from hami.kube.backoff import Backoff
 from hami.kube.client import ApiClient
 from hami.kube.events import EventRecorder
 from hami.kube.leader import Leadership
@@ -43,6 +44,7 @@ from hami.placement.engine import Engine
 from hami.placement.pod_labels import PodLabels
 from hami.placement.preemptable import PreemptableFilters
 from hami.placement.preemption import Preemption
+from hami.placement.reservations import ReservationCheck
 from hami.placement.world import World
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.web import app, asgi, card_metrics
@@ -53,6 +55,8 @@ from hami.web.webhook import Webhook
 
 _SILENT_LIMIT_S: Final = 300.0
 """Watches that were silent are made anew after 90 s; who has heard nothing for so long knows nothing (report B55)."""
+_WATCH_PAUSE_S: Final = 8.0
+"""Longest pause before the API server is tried again: pods wait for its return, and there is one scheduler only."""
 
 log = structlog.get_logger("hami.scheduler")
 
@@ -88,6 +92,9 @@ class Scheduler:
 
     async def run(self) -> None:
         """Serves until cancelled; fails when a part fails."""
+        # Modules and their functions stay as long as the process: collections need not look at them.
+        gc.collect()
+        gc.freeze()
         settings = self._settings
         client = await ApiClient.load(settings.kubeconfig or None, settings.qps, settings.burst, settings.api_timeout_s)
         recorder = EventRecorder(client, settings.scheduler_name)
@@ -109,6 +116,7 @@ class Scheduler:
             log.info("listening", url=listener.url, version=__version__, pid=os.getpid())
         jobs = [recorder.run(), nodes.run(), pods.run(), quotas.run(), labels.run(), self.world.sweep()]
         jobs.append(self._audit(Auditor(self.world, KubeWriter(client, Lane.DEFAULT), recorder)))
+        jobs.append(ReservationCheck(self.world, KubeWriter(client, Lane.DEFAULT)).run())
         jobs.append(self.world.waking.run(KubeWriter(client, Lane.DEFAULT), self.world.settle, self.world.is_gone))
         jobs.append(self._wait_synced(nodes, pods, quotas))
         jobs += self._follow_leadership(client)
@@ -196,8 +204,24 @@ class Scheduler:
                 world.on_pod(pod)
                 labels.on_pod(pod)
 
-        nodes = Reflector(client, paths.NODES, node_decoder, world.nodes_replaced, self._on_node)
-        pods = Reflector(client, paths.PODS, pod_decoder, world.pods_replaced, on_pod)
+        nodes = Reflector(
+            client,
+            paths.NODES,
+            node_decoder,
+            None,
+            self._on_node,
+            listing=world.node_listing,
+            backoff=Backoff(cap_s=_WATCH_PAUSE_S),
+        )
+        pods = Reflector(
+            client,
+            paths.PODS,
+            bare_pod_decoder,
+            None,
+            on_pod,
+            listing=world.pod_listing,
+            backoff=Backoff(cap_s=_WATCH_PAUSE_S),
+        )
         return nodes, pods
 
     def _on_node(self, kind: EventType, node: Node) -> None:
@@ -210,8 +234,8 @@ class Scheduler:
         await nodes.ready.wait()
         await pods.ready.wait()
         await quotas.settled.wait()
-        # What the lists brought stays for long: later collections do not look at it (design 4, promise 7).
-        gc.collect()
+        # What the lists brought stays for long: later collections do not look at it. Nor does one now, which would take
+        # longer than the loop may wait (design 4, promise 7).
         gc.freeze()
         self._synced.set()
         log.info("synced", nodes=len(self.world.inventory), scheduler=self._settings.scheduler_name)
