@@ -66,7 +66,8 @@ bench: $(STAMP) ## Speed as ratios to baselines of the same run (ARGS="--quick")
 	@$(BIN)/python -m tests.bench $(ARGS)
 	@if command -v cc >/dev/null; then $(BIN)/python -m tests.shim.speed; else echo "shim: skipped, no C compiler"; fi
 
-soak: $(STAMP) ## The long versions of the random tests
+soak: $(STAMP) ## Two million random steps against the oracle (ARGS="--seed 7"), and the long versions of the random tests
+	@$(BIN)/python -m tests.reference.soak $(ARGS)
 	@HAMI_SOAK=1 $(BIN)/python scripts/test_layers.py unit shim
 
 shim: $(STAMP) ## Builds libvgpu.so and vgpu-info into HAMI_CACHE

@@ -16,7 +16,7 @@ from hami.core.allocation import encode_allocation
 from hami.core.codec import encode_mig_allocations
 from hami.core.device_type import Registry
 from hami.core.model import Policies
-from hami.core.objects import Pod, node_decoder, pod_decoder
+from hami.core.objects import Pod, ResourceQuota, node_decoder, pod_decoder, quota_decoder
 from hami.placement.engine import Engine, FilterAnswer, NodeNames
 from hami.placement.world import World as Placement
 from hami.vendors.nvidia.config import NvidiaConfig
@@ -42,6 +42,16 @@ def registry_of(config: Config) -> Registry:
 
 def typed_pod(pod: Object) -> Pod:
     return pod_decoder.decode(msgspec.json.encode(pod))
+
+
+def typed_quotas(quotas: Iterable[Object]) -> list[ResourceQuota]:
+    return [quota_decoder.decode(msgspec.json.encode(quota)) for quota in quotas]
+
+
+def without_numbers(decision: Decision) -> Decision:
+    """Ours says the numbers of a quota in an event of its own; the reference has upstream's events only."""
+    events = [event for event in decision.events if not event[2].startswith("exceeding resource quota")]
+    return dataclasses.replace(decision, events=events)
 
 
 @dataclasses.dataclass(slots=True)

@@ -14,8 +14,7 @@ from hami.core.keys import DEVICE_CORDON
 from hami.placement.changes import Change, ChangeKind
 from hami.placement.explain import Explainer, Explanation
 from tests.reference.model import Object
-from tests.reference.subject import Subject, typed_pod
-from tests.reference.test_quota_filter import typed_quotas
+from tests.reference.subject import Subject, typed_pod, typed_quotas
 from tests.reference.world_nodes import Size
 from tests.reference.worlds import World, build
 

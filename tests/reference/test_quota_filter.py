@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Iterable
 from random import Random
 
-import msgspec
 import pytest
 
-from hami.core.objects import ResourceQuota, quota_decoder
 from tests.bench.oracle import differences
-from tests.reference.model import Decision, Object
-from tests.reference.subject import Subject
+from tests.reference.subject import Subject, typed_quotas, without_numbers
 from tests.reference.worlds import World, build
 
 BLOCKS = 100 if os.environ.get("HAMI_SOAK") else 6
-
-
-def typed_quotas(quotas: Iterable[Object]) -> list[ResourceQuota]:
-    return [quota_decoder.decode(msgspec.json.encode(quota)) for quota in quotas]
-
-
-def without_numbers(decision: Decision) -> Decision:
-    """Ours says the numbers in an event of its own; the reference has upstream's events only."""
-    events = [event for event in decision.events if not event[2].startswith("exceeding resource quota")]
-    return dataclasses.replace(decision, events=events)
 
 
 async def different(world: World, *, know_quotas: bool = True) -> list[str]:

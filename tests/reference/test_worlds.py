@@ -7,21 +7,9 @@ from random import Random
 
 from hypothesis import given, settings
 
-from tests.reference.allocations import apply_pods
-from tests.reference.inventory import read_node
 from tests.reference.strategies import worlds
+from tests.reference.totals import over_allocated
 from tests.reference.worlds import World, build
-
-
-def over_allocated(world: World) -> list[str]:
-    nodes = {node.name: node for node in (read_node(item) for item in world.nodes) if node is not None}
-    apply_pods(nodes, world.pods)
-    return [
-        card.uuid
-        for node in nodes.values()
-        for card in node.cards
-        if card.used > card.count or card.used_mem > card.total_mem or card.used_cores > card.total_cores
-    ]
 
 
 @settings(max_examples=60, deadline=None)
