@@ -12,7 +12,7 @@ import pytest
 from hami.sim.containers import toolkit
 from tests.cluster import build
 from tests.cluster.pods import Workspace
-from tests.node import namespace, tools
+from tests.node import namespace, table, tools
 from tests.node.gpu import GpuNode
 from tests.node.onenode import OneNode
 
@@ -31,6 +31,14 @@ def pytest_runtest_makereport(
             for process in (node.containerd.process, node.kubelet.process):
                 report.sections.append((str(process.log), process.tail(LOG_LINES_SHOWN)))
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the fault table."""
+    if table.ROWS:
+        terminalreporter.section("faults on the node")
+        for line in table.lines():
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
