@@ -31,9 +31,10 @@ class Life:
     """One world and our placement, going through the same events."""
 
     def __init__(self, seed: int, size: Size, *, oracle_every: int = 1) -> None:
-        """`oracle_every`: steps from one question to the oracle to the next."""
+        """`oracle_every`: every so many steps the oracle is asked about the next decision."""
         self._rng = Random(seed)
         self._oracle_every = oracle_every
+        self._oracle_due = True
         self._step = 0
         self.world: World = build(self._rng, size)
         self._waiting: dict[str, tuple[Object, Decision]] = {}
@@ -55,6 +56,7 @@ class Life:
         await self.start()
         names, weights = list(WEIGHTS), list(WEIGHTS.values())
         for self._step in range(steps):
+            self._oracle_due |= self._step % self._oracle_every == 0
             await self._take(self._rng.choices(names, weights)[0])
             if self.differences:
                 return
@@ -62,6 +64,7 @@ class Life:
     async def step(self, name: str, seed: int) -> None:
         """One step (see WEIGHTS) whose choices come from `seed`, for drivers that choose the steps themselves."""
         self._rng = Random(seed)
+        self._oracle_due = True
         await self._take(name)
 
     async def _take(self, name: str) -> None:
@@ -89,7 +92,8 @@ class Life:
         names += ["unknown-node"] if self._rng.random() < 0.1 else []
         uid = pod["metadata"]["uid"]
         ours = self.subject.decide(pod, names)
-        if self._step % self._oracle_every == 0:
+        if self._oracle_due:
+            self._oracle_due = False
             found = differences(without_numbers(ours), self.world.decide(pod, names))
             if uid in self._waiting and ours.events == []:
                 found = [text for text in found if not text.startswith("events")]
