@@ -39,7 +39,8 @@ def main_kubectl(argv: Sequence[str] | None = None) -> None:
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Runs one command; returns the exit status: 0 done, 1 failed, 2 used or configured wrongly, 130 Ctrl-C."""
+    """Runs one command; returns the exit status: 0 done, 1 failed, 2 used or configured wrongly, 130 Ctrl-C, 141
+    the reader of our output has left."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_usage(program))
         return 0 if argv else 2
@@ -62,9 +63,19 @@ def run(program: str, argv: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:
         # The reader (head, less) has left; Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _no_more_output()
         return 141
+    except OSError as error:
+        if command not in KUBECTL_COMMANDS:
+            raise  # of a process that runs on its own, the log shall show where
+        _no_more_output()
+        print(f"{program} {command}: {error}", file=sys.stderr)
+        return 1
     return status
+
+
+def _no_more_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _shown(program: str) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hami.ctl.console import Console
 from hami.ctl.demo.report import NodeReport, PodReport
 from hami.ctl.demo.tour import Ending
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
+from hami.ctl.console import Console
 from hami.ctl.doctor.findings import Finding, Severity, is_trouble
 
 PLAIN_WIDTH: Final = 110

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from hami.core.explain import RequestReport
 from hami.core.model import PodRequest
 from hami.core.objects import Pod
+from hami.ctl.console import Console
 from hami.ctl.explain import words
 from hami.ctl.explain.story import Story
 from hami.placement.explain import Explanation, NodeAnswer
