@@ -16,6 +16,7 @@ from hami.core.objects import Node, Pod
 from hami.core.token import BindEpoch, Token, TokenAction, encode_epoch, encode_token, judge, parse_epoch, parse_token
 from hami.core.versions import is_older
 from hami.placement.bind_error import BindError, contention, may_have_happened
+from hami.placement.claims import ClaimState
 from hami.placement.in_flight import BindCall
 from hami.placement.ports import Clock, ClusterWriter
 from hami.placement.world import World
@@ -90,7 +91,18 @@ class TokenKeeper:
                 continue
             self._check_time(call, deadline_s)
             wait_s = min(deadline_s - self._clock.monotonic_s(), _LOOK_AGAIN_S)
-            await self._world.signals.wait((f"node/{call.node}", f"pod/{token.key}"), wait_s)
+            if not await self._world.signals.wait((f"node/{call.node}", f"pod/{token.key}"), wait_s):
+                await self._look_past_the_watch(token, call)
+
+    async def _look_past_the_watch(self, token: Token, call: BindCall) -> None:
+        """Reads the node where the watch is late: it has not even shown our own Binding of the token's owner."""
+        claim = self._world.ledger.by_key(token.namespace, token.pod)
+        if claim is None or claim.state is not ClaimState.BOUND or claim.source:
+            return
+        try:
+            self._world.on_node(await self._writer.get_node(call.node))
+        except (ApiError, TransportError):
+            return  # the watch will tell, or the next look
 
     def listed(self, node: str) -> None:
         """The node's pods were listed while we held its token."""

@@ -17,17 +17,17 @@ class Signals:
             for event in self._waiters.get(key, ()):
                 event.set()
 
-    async def wait(self, keys: Iterable[str], timeout_s: float) -> None:
-        """Returns when one of the keys fires or after the timeout, whichever comes first."""
+    async def wait(self, keys: Iterable[str], timeout_s: float) -> bool:
+        """Returns when one of the keys fires or after the timeout, whichever comes first; whether one fired."""
         event = asyncio.Event()
         keys = tuple(keys)
         for key in keys:
             self._waiters.setdefault(key, set()).add(event)
         try:
             async with asyncio.timeout(max(timeout_s, 0.0)):
-                await event.wait()
+                return await event.wait()
         except TimeoutError:
-            return
+            return False
         finally:
             for key in keys:
                 waiters = self._waiters[key]
