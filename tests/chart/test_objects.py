@@ -277,20 +277,19 @@ def test_certificates_come_from_one_place(values: dict[str, Any], kinds: set[str
     objects = render({"scheduler": values})
     assert {each["kind"] for each in objects} & {"Secret", "Issuer", "Certificate"} == kinds
     spec = pod_spec(objects, "Deployment")
-    tls = next(volume for volume in spec["volumes"] if volume["name"] == "tls")
-    assert tls.get("secret", {}).get("secretName") == secret
-    assert bool(spec.get("initContainers")) is (secret is None)
+    mounted = [each["secret"]["secretName"] for each in spec["volumes"] if each["name"] == "tls"]
+    assert mounted == ([secret] if secret else []), "a self-made certificate is in memory only"
+    assert "initContainers" not in spec
 
 
 def test_self_made_certificate_is_for_the_services_name() -> None:
     objects = render(namespace="gpu")
-    make, patch = pod_spec(objects, "Deployment")["initContainers"]
+    arguments = pod_spec(objects, "Deployment")["containers"][-1]["args"]
     service = one(objects, "Service", "hami-scheduler")
-    assert f"--host={service['metadata']['name']}.gpu.svc" in make["args"]
-    assert f"--secret={one(objects, 'Secret')['metadata']['name']}" in make["args"]
-    assert (
-        f"--webhook-configuration={one(objects, 'MutatingWebhookConfiguration')['metadata']['name']}" in patch["args"]
-    )
+    assert f"--certificate-host={service['metadata']['name']}.gpu.svc" in arguments
+    assert f"--tls-secret=gpu/{one(objects, 'Secret')['metadata']['name']}" in arguments
+    configuration = one(objects, "MutatingWebhookConfiguration")["metadata"]["name"]
+    assert f"--webhook-configuration={configuration}" in arguments
 
 
 @every_file

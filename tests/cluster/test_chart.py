@@ -26,6 +26,7 @@ SCHEDULER = f"{NAME}-scheduler"
 WRITER = f"system:serviceaccount:{NAMESPACE}:{NAME}-device-plugin"
 STRANGER = "admin"
 KEY = "hami.io/vgpu-devices-allocated"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
 def run_helm(plane: ControlPlane, *arguments: str) -> str:
@@ -54,16 +55,19 @@ def kubeconfig(plane: ControlPlane, account: str) -> Path:
     return path
 
 
-def certs(config: Path, *arguments: str) -> str:
-    command = [str(HAMI), "certs", *arguments, "--kubeconfig", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def create_pair(config: Path, folder: Path) -> None:
-    where = ["--secret", f"{SCHEDULER}-tls", "--namespace", NAMESPACE, "--out", str(folder)]
-    certs(config, "create", *where, "--host", f"{SCHEDULER}.{NAMESPACE}.svc", "--host", "127.0.0.1")
+def charts_scheduler(plane: ControlPlane, folder: Path) -> Process:
+    """`hami scheduler` with the chart's own arguments and account; addresses and files are this test's."""
+    deployment = plane.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{SCHEDULER}")
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    given = next(each["args"] for each in containers if each["name"] == "vgpu-scheduler-extender")
+    ours = ("--http_bind=", "--metrics-bind-address=", "--device-config-file=", "--leader-elect")
+    device = folder / "device.yaml"
+    maps = plane.api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SCHEDULER}-device")
+    device.write_text(maps["data"]["device-config.yaml"])
+    arguments = [each for each in given if not each.startswith(ours)]
+    arguments += [f"--kubeconfig={kubeconfig(plane, SCHEDULER)}", f"--http_bind=127.0.0.1:{free_ports(1)[0]}"]
+    arguments += ["--metrics-bind-address=", f"--device-config-file={device}"]
+    return Process("charts-scheduler", [str(HAMI), *arguments], folder / "hami.log")
 
 
 def pod(name: str, **annotations: str) -> str:
@@ -152,27 +156,40 @@ def test_pods_without_shares_never_wait_for_the_webhook(installed: ControlPlane)
     run_helm(installed, "upgrade", RELEASE, str(CHART))
 
 
-def test_certificate_is_made_by_the_schedulers_account_and_survives_an_upgrade(
+def test_certificate_bundle_and_configuration_are_kept_with_the_charts_arguments_and_rights(
     installed: ControlPlane, tmp_path: Path
 ) -> None:
-    config = kubeconfig(installed, SCHEDULER)
-    create_pair(config, tmp_path / "a")
-    create_pair(config, tmp_path / "b")
-    assert (tmp_path / "a" / "tls.crt").read_bytes() == (tmp_path / "b" / "tls.crt").read_bytes()
-    patch = ["patch", "--ca-file", str(tmp_path / "a" / "ca.crt"), "--webhook-configuration", f"{NAME}-webhook"]
-    assert "patched" in certs(config, *patch)
-    before = kept(installed)
-    assert all(before)
-    run_helm(installed, "upgrade", RELEASE, str(CHART), "--set", "scheduler.replicas=2")
-    assert kept(installed) == before
-    assert "already right" in certs(config, *patch)
+    hami = charts_scheduler(installed, tmp_path)
+    log = tmp_path / "hami.log"
+    hami.start()
+    try:
+        wait_until(lambda: all(kept(installed)), 40, "a certificate, and its authority in the webhook configuration")
+        before = kept(installed)
+        path = f"{CONFIGURATIONS}/{NAME}-webhook"
+        webhooks = installed.api.get(path)["webhooks"]
+        # kopf starts when the lists are read: edits before that are found at its first list.
+        webhooks[0]["clientConfig"]["caBundle"] = ""
+        installed.api.merge_patch(path, {"webhooks": webhooks})
+        wait_until(lambda: kept(installed) == before, 40, "the bundle put back")
+        run_helm(installed, "upgrade", RELEASE, str(CHART), "--set", "devicePlugin.deviceMemoryScaling=2")
+        wait_until(lambda: "device configuration reloaded" in log.read_text(), 40, "the other configuration in force")
+        assert kept(installed) == before, "an upgrade leaves the certificate alone"
+    finally:
+        hami.kill()
+    again = charts_scheduler(installed, tmp_path)
+    again.start()
+    try:
+        wait_until(lambda: log.read_text().count("certificate served") >= 2, 40, "the certificate served again")
+    finally:
+        again.kill()
+    assert kept(installed) == before, "who starts later takes what is there"
+    assert "forbidden" not in log.read_text().lower()
 
 
 def kept(plane: ControlPlane) -> tuple[str, str]:
     """The Secret's certificate and the webhook's authority."""
     secret: dict[str, Any] = plane.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{SCHEDULER}-tls")
-    configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-    webhook: dict[str, Any] = plane.api.get(f"{configurations}/{NAME}-webhook")["webhooks"][0]
+    webhook: dict[str, Any] = plane.api.get(f"{CONFIGURATIONS}/{NAME}-webhook")["webhooks"][0]
     return secret.get("data", {}).get("tls.crt", ""), webhook["clientConfig"].get("caBundle", "")
 
 
