@@ -7,7 +7,7 @@ all pods. Differences of the list are looked at twice with a live read, because 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final, Protocol
 
 import msgspec
@@ -123,23 +123,28 @@ class Auditor:
         if not claim.source or claim.problem:
             return ""
         stage = claim.source[1]
-        most: dict[str, int] = {}
-        least: dict[str, int] = {}
+        most: dict[str, Use] = {}
+        least: dict[str, Use] = {}
         try:
-            for text in claim.source[_TEXTS_AT:]:
-                for share in (each for shares in decode_shares(text, claim.key) for each in shares):
-                    card = physical_id(share.device_id)
-                    most[card] = most.get(card, 0) + share.memory_mib
-                    least[card] = _at_least(stage, least.get(card, 0), share.memory_mib)
+            for card, use in self._shares(claim):
+                most[card] = most.get(card, NO_USE).plus(use)
+                least[card] = _at_least(stage, least.get(card, NO_USE), use)
         except DecodeError as error:
             return f"is booked though its allocation cannot be read: {error.problem}"
-        held = {card: use.memory_mib for card, use in claim.charges}
-        strange = sorted(card for card in held if card not in most)
-        missing = sorted(card for card in most if card not in held and stage != SHRUNK)
-        wrong = sorted(card for card in held if card in most and not least[card] <= held[card] <= most[card])
+        held = dict(claim.charges)
+        strange = any(card not in most for card in held)
+        missing = stage != SHRUNK and any(card not in held for card in most)
+        wrong = any(not _between(least[card], held[card], most[card]) for card in held if card in most)
         if not (strange or missing or wrong or claim.node != claim.source[0]):
             return ""
-        return f"booked on node {claim.node} with MiB {held}, its allocation says node {claim.source[0]}, MiB {most}"
+        says = f"node {claim.source[0]} with {_shown(tuple(most.items()))}"
+        return f"booked on node {claim.node} with {_shown(claim.charges)}, its allocation says {says}"
+
+    def _shares(self, claim: Claim) -> Iterator[tuple[str, Use]]:
+        """Card and use of each share in the claim's texts. Raises DecodeError."""
+        for vendor, text in zip(self._world.registry, claim.source[_TEXTS_AT:], strict=True):
+            for share in (each for shares in decode_shares(text, claim.key) for each in shares):
+                yield physical_id(share.device_id), vendor.use_of(share)
 
     # List
 
@@ -147,7 +152,11 @@ class Auditor:
         """Namespace, name and uid of pods whose claim is not what the list says."""
         slicer = Slicer(self._world.clock)
         # Only what was booked before the list began can be missing from it.
-        unlisted = {claim.uid: claim for claim in self._world.ledger.claims() if claim.state is ClaimState.BOUND}
+        unlisted: dict[str, Claim] = {}
+        for claim in list(self._world.ledger.claims()):
+            if claim.state is ClaimState.BOUND:
+                unlisted[claim.uid] = claim
+            await slicer.give_way()
         suspects = []
         async for page in self._reader.pod_pages():
             for pod in page:
@@ -200,10 +209,25 @@ class Auditor:
             self._events.node_event(each.node, warning=True, reason=keys.EVENT_AUDIT_DIFFERENCE, message=message)
 
 
-def _at_least(stage: str, so_far_mib: int, share_mib: int) -> int:
+def _at_least(stage: str, so_far: Use, share: Use) -> Use:
+    """The least that a pod of these shares holds: all of them, or the largest, or none that its init containers had."""
     if stage == PLAIN:
-        return so_far_mib + share_mib
-    return 0 if stage == SHRUNK else max(so_far_mib, share_mib)
+        return so_far.plus(share)
+    if stage == SHRUNK:
+        return NO_USE
+    return Use(
+        max(so_far.slots, share.slots),
+        max(so_far.memory_mib, share.memory_mib),
+        max(so_far.core_percent, share.core_percent),
+    )
+
+
+def _between(least: Use, held: Use, most: Use) -> bool:
+    return (
+        least.slots <= held.slots <= most.slots
+        and least.memory_mib <= held.memory_mib <= most.memory_mib
+        and least.core_percent <= held.core_percent <= most.core_percent
+    )
 
 
 def _shown(charges: tuple[tuple[str, Use], ...]) -> str:
