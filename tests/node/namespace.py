@@ -41,8 +41,9 @@ def enter(command: Sequence[str]) -> int:
             ["setpriv", "--pdeathsig", "KILL", "--", "unshare", *kinds, "--", *again],
             env=os.environ | {CGROUP_ENV: name},
         ) as process:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda received, _: process.send_signal(received))
+            # unshare ignores both. Ctrl-C reaches the command by itself; being told to end means everything at once.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, lambda *_: process.kill())
             return process.wait()
     finally:
         cgroups.remove(name)
