@@ -8,6 +8,7 @@ one node or pod (design 4).
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -100,7 +101,9 @@ def encode_pair_scores(scores: Mapping[str, Mapping[str, int]]) -> str:
 def decode_pair_scores(text: str, subject: str) -> dict[str, dict[str, int]]:
     """Card id -> other card id -> score. Raises DecodeError."""
     records = decoded_json(_score_decoder, text, "pair score list", subject)
-    return {record.uuid: record.score for record in records}
+    # Each id stands in every record: one text for all of them, the card's own.
+    shared = sys.intern
+    return {shared(record.uuid): {shared(card): score for card, score in record.score.items()} for record in records}
 
 
 class MigAllocation(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,6 +6,7 @@ Source: spec/scheduler 2.5, spec/node 3.3.
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -121,18 +122,19 @@ def _decode_json(text: str, vendor: str, subject: str) -> list[Device]:
 
 
 def _from_wire(record: _WireDevice, vendor: str, subject: str) -> Device:
-    card_id = checked_id(record.id, "id", subject)
+    # Ids stand in scores and allocations, too, and cards of one kind share their type and mode: one text for each.
+    card_id = sys.intern(checked_id(record.id, "id", subject))
     return Device(
         id=card_id,
         index=_in_range(record.index, f"index of {card_id}", subject),
         slots=_in_range(record.slots, f"count of {card_id}", subject),
         memory_mib=_in_range(record.memory_mib, f"devmem of {card_id}", subject),
         core_percent=_in_range(record.core_percent, f"devcore of {card_id}", subject),
-        type=record.type,
+        type=sys.intern(record.type),
         numa=_in_range(record.numa, f"numa of {card_id}", subject, lowest=-1),
         healthy=record.healthy,
         vendor=vendor,
-        mode=record.mode,
+        mode=sys.intern(record.mode),
         mig_profiles=tuple(_profile(profile, card_id, subject) for profile in record.mig_profiles or ()),
     )
 

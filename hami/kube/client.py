@@ -86,7 +86,7 @@ class ApiClient:
     ) -> None:
         self._access = access
         self._timeout_s = timeout_s
-        self._buckets = {lane: TokenBucket(qps, burst) for lane in Lane}
+        self._buckets = {lane: TokenBucket(0 if lane is Lane.PAGES else qps, burst) for lane in Lane}
         self._session: aiohttp.ClientSession | None = None
         self._refreshing = asyncio.Lock()
         self._credentials_version = 0

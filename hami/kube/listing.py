@@ -73,7 +73,7 @@ async def pages(
             if token := listed.metadata.continue_token:
                 # The server makes the next page while this one is taken.
                 more = {**query, "continue": token}
-                coming = asyncio.ensure_future(client.request("GET", path, params=more, lane=lane))
+                coming = asyncio.ensure_future(client.request("GET", path, params=more, lane=Lane.PAGES))
             objects, problems = decode_items(listed.items or (), decoder)
             yield Page(objects, problems, listed.metadata.resource_version)
     finally:

@@ -91,7 +91,13 @@ def allocated_texts(pod: Pod, registry: Registry) -> tuple[str, ...]:
 
 
 def flat_charges(charge: Charge) -> tuple[tuple[str, Use], ...]:
-    return tuple((sys.intern(device), use) for device, use in charge.items())
+    return tuple((sys.intern(device), _shared(use)) for device, use in charge.items())
+
+
+@functools.lru_cache(maxsize=4096)
+def _shared(use: Use) -> Use:
+    """One value for all cards of which the same is taken: most pods ask for one of a few sizes."""
+    return use
 
 
 def words_of(charge: Charge, allocation: Allocation) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ stopped or whose kubelet offers nothing is out, with a reason, and comes back by
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Mapping
 from typing import Final
@@ -23,6 +24,9 @@ from hami.placement.handshake import HandshakeKind, read_handshake
 
 REQUESTING_LIMIT_S: Final = 60.0
 """A `Requesting_` stamp older than this, with nothing allocatable, means that the plugin is gone."""
+
+
+_DIGEST_BYTES: Final = 16
 
 
 class InventorySettings(msgspec.Struct, frozen=True):
@@ -54,11 +58,13 @@ class _Cards:
         "pair_scores",
         "problem",
         "renewed",
-        "texts",
+        "text_digests",
     )
 
     def __init__(self) -> None:
-        self.texts = ("", "")
+        self.text_digests = (b"", b"")
+        """Of the register and the score annotation, to see that they changed (the texts are 5 KB a node); empty for
+        none."""
         self.devices: tuple[Device, ...] = ()
         self.pair_scores: dict[str, dict[str, int]] = {}
         self.problem = ""
@@ -201,7 +207,9 @@ class Inventory:
                 return
             cards = record.cards[vendor.word] = _Cards()
         texts = (register, node.annotations.get(vendor.score_key, "") if vendor.score_key else "")
-        if texts != cards.texts:
+        digests = (_digest(texts[0]), _digest(texts[1]))
+        if digests != cards.text_digests:
+            cards.text_digests = digests
             _decode(cards, vendor, node.name, texts)
         cards.allocatable = _allocatable(node, vendor.count_resource)
         text = node.annotations.get(vendor.handshake_key, "")
@@ -224,7 +232,7 @@ class Inventory:
         problem = ""
         for vendor in self._registry:
             cards = record.cards.get(vendor.word)
-            if cards is None or not cards.texts[0]:
+            if cards is None or not cards.text_digests[0]:
                 continue
             out = self._out(cards, now_s)
             if out:
@@ -287,7 +295,7 @@ def _counts(cards: _Cards) -> bool:
 
 def _decode(cards: _Cards, vendor: DeviceType, node: str, texts: tuple[str, str]) -> None:
     register, scores = texts
-    cards.texts, cards.devices, cards.pair_scores, cards.problem = texts, (), {}, ""
+    cards.devices, cards.pair_scores, cards.problem = (), {}, ""
     try:
         if register:
             decoded = vendor.decode_register(register, f"node {node} annotation {vendor.register_key}")
@@ -303,6 +311,10 @@ def _decode(cards: _Cards, vendor: DeviceType, node: str, texts: tuple[str, str]
     except DecodeError:
         # Link quality only ranks cards: unreadable scores count 0, like missing ones, and keep no pod away.
         cards.pair_scores = {}
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest() if text else b""
 
 
 def _allocatable(node: Node, resource: str) -> int | None:

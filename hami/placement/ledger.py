@@ -280,7 +280,7 @@ class Ledger:
             return
         shrunk = allocations.init_done(pod)
         stage = PLAIN if not pod.spec.init_containers else SHRUNK if shrunk else ""
-        source = (pod.spec.node_name, stage, pod.annotations.get(keys.MIG_ALLOCATIONS, ""), *texts)
+        source = (sys.intern(pod.spec.node_name), stage, pod.annotations.get(keys.MIG_ALLOCATIONS, ""), *texts)
         phase = sys.intern(pod.annotations.get(keys.BIND_PHASE, ""))
         if claim is not None and claim.state is ClaimState.BOUND and claim.source == source:
             claim.phase = phase
@@ -301,7 +301,7 @@ class Ledger:
             self._ended[uid] = since_s
             self.release(uid)
             return
-        source = (node, "", pod.annotations.get(keys.MIG_ALLOCATIONS, ""), *texts)
+        source = (sys.intern(node), "", pod.annotations.get(keys.MIG_ALLOCATIONS, ""), *texts)
         if claim is not None and claim.source == source and claim.since_unix_s == since_s:
             return
         held = read_holdings(pod, self._registry, init_finished=False)
