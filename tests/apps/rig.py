@@ -10,7 +10,7 @@ import contextlib
 import datetime
 import gc
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -89,13 +89,13 @@ class Rig:
         self._folder = folder
         self._exits = exits
 
-    async def replica(self, *flags: str) -> Scheduler:
+    async def replica(self, *flags: str, environment: Mapping[str, str] | None = None) -> Scheduler:
         """A `hami scheduler` process, synced."""
         config = self._folder / "device-config.yaml"
         config.write_text("nvidia: {deviceSplitCount: 10}")
         fixed = [f"--kubeconfig={self.cluster.kubeconfig}", "--http_bind=127.0.0.1:0", "--metrics-bind-address="]
         fixed += [f"--device-config-file={config}", "--node-lock-retry-timeout=20s", "--kube-qps=1000"]
-        settings, _ = scheduler_config.load([*fixed, "--kube-burst=1000", *flags], {})
+        settings, _ = scheduler_config.load([*fixed, "--kube-burst=1000", *flags], environment or {})
         scheduler = Scheduler(settings, REGISTRY)
         self.background(scheduler.run())
         await self.until(lambda: not scheduler.missing(), "a synced replica")

@@ -58,6 +58,12 @@ async def test_only_the_leader_answers_and_each_replica_labels_itself(tmp_path: 
         assert "does not lead" in refused["Error"]
         assert "held by a-10_uuid" in refused["Error"]
         assert (await rig.call(second, "filter", ask))["NodeNames"] == ["n1"]
+        request = {"uid": "u", "operation": "CREATE", "namespace": "default", "object": pod("q", scheduler="")}
+        review = {"apiVersion": "admission.k8s.io/v1", "request": request}
+        for replica in (first, second):
+            answer = (await rig.call(replica, "webhook", review))["response"]
+            assert answer["allowed"]
+            assert answer["patch"], "any ready replica serves the webhook"
         bind = {"PodName": "p", "PodNamespace": "default", "PodUID": created["metadata"]["uid"], "Node": "n1"}
         assert "does not lead" in (await rig.call(first, "bind", bind))["Error"]
         assert not (await rig.the_pod("p"))["spec"].get("nodeName")
