@@ -35,7 +35,8 @@ KEEP_BUILDS_S = 3 * 24 * 3600
 SOAK = os.environ.get("HAMI_SOAK", "0") not in ("", "0")  # `make soak`: ten times the rounds
 _CFLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden")
 _SHARED_PARTS = ("config.c", "book.c", "fault.c")  # in both stand-in libraries
-_NOT_IN_DRIVER = (*_SHARED_PARTS, "nvml.c", "resolve.c")  # resolve.c is built once a CUDA version
+_NVML_PARTS = ("nvml.c", "mig.c")
+_NOT_IN_DRIVER = (*_SHARED_PARTS, *_NVML_PARTS, "resolve.c")  # resolve.c is built once a CUDA version
 _ROUTE_PARTS = ("symbols.c", "find.c", "routes.c")  # no programs of their own
 _TO_LINK = "link"  # the newest driver without ELF versions: what programs are linked to
 _SHARED_HEADERS = ("cuda_min.h", "nvml_min.h")
@@ -125,7 +126,7 @@ def _compile(cc: str, source: Path, out: Path, *extra: str) -> Path:
 def _link_drivers(cc: str, out: Path, shared: list[Path]) -> None:
     sources = sorted((HERE / "fake").glob("*.c"))
     parts = [_compile(cc, source, out) for source in sources if source.name not in _NOT_IN_DRIVER]
-    nvml = _compile(cc, HERE / "fake" / "nvml.c", out)
+    nvml = [_compile(cc, HERE / "fake" / part, out) for part in _NVML_PARTS]
     for name, version in {**CUDA_VERSIONS, _TO_LINK: 13050}.items():
         folder = out / "driver" / name
         folder.mkdir(parents=True)
@@ -136,7 +137,7 @@ def _link_drivers(cc: str, out: Path, shared: list[Path]) -> None:
         objects = [str(o) for o in (*parts, *shared, resolve)]
         cuda = folder / "libcuda.so.1"
         _call([*link, f"-Wl,--version-script={script}", "-Wl,-soname,libcuda.so.1", *objects, "-o", str(cuda)])
-        objects = [str(o) for o in (nvml, *shared)]
+        objects = [str(o) for o in (*nvml, *shared)]
         _call([*link, "-Wl,-soname,libnvidia-ml.so.1", *objects, "-o", str(folder / "libnvidia-ml.so.1")])
 
 

@@ -53,8 +53,8 @@ def build_driver(cache: Path, say: Say) -> Path:
         raise BuildError("the stand-in driver's sources come with a checkout of the repository only")
     sources = sorted(path for path in DRIVER_SOURCES.iterdir() if path.suffix in (".c", ".h", ".def"))
     parts = [path for path in sources if path.suffix == ".c"]
-    nvml = [path for path in parts if path.name in ("nvml.c", "config.c", "book.c", "fault.c")]
-    cuda = [path for path in parts if path.name != "nvml.c"]
+    nvml = [path for path in parts if path.name in ("nvml.c", "mig.c", "config.c", "book.c", "fault.c")]
+    cuda = [path for path in parts if path.name not in ("nvml.c", "mig.c")]
 
     def compile_into(out: Path) -> None:
         say("building a stand-in driver (once)")

@@ -2,6 +2,7 @@
  * of cards; NVML does not know CUDA_VISIBLE_DEVICES. */
 #include "card.h"
 #include "fake_nvml.h"
+#include "mig.h"
 #include "nvml_min.h"
 
 #include <stdatomic.h>
@@ -69,7 +70,18 @@ nvmlReturn_t nvmlShutdown(void) {
 }
 
 const char *nvmlErrorString(nvmlReturn_t result) {
-    return result == NVML_SUCCESS ? "Success" : result == NVML_ERROR_NOT_SUPPORTED ? "Not Supported" : "Error";
+    switch (result) {
+    case NVML_SUCCESS:
+        return "Success";
+    case NVML_ERROR_NOT_SUPPORTED:
+        return "Not Supported";
+    case FAKE_NVML_ERROR_IN_USE:
+        return "In use by another client";
+    case FAKE_NVML_ERROR_INSUFFICIENT_RESOURCES:
+        return "Insufficient Resources";
+    default:
+        return "Error";
+    }
 }
 
 static nvmlReturn_t put_text(char *to, unsigned int length, const char *text) {
@@ -174,6 +186,10 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
+    const char *mig = fake_mig_uuid(device);
+    if (mig != NULL) {
+        return put_text(uuid, length, mig);
+    }
     CARD(NULL, NULL);
     return put_text(uuid, length, card->uuid);
 }
@@ -250,19 +266,16 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
-    CARD(NULL, NULL);
-    if (card->mig == FAKE_MIG_UNSUPPORTED) {
-        return NVML_ERROR_NOT_SUPPORTED;
-    }
-    *current = card->mig == FAKE_MIG_ON;
-    *pending = *current;
-    return NVML_SUCCESS;
-}
-
 static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, struct fake_process *found) {
     int machine;
     READY();
+    const char *mig = fake_mig_uuid(device);
+    if (mig != NULL) {
+        found[0] = (struct fake_process){.pid = 4242, .bytes = FAKE_MIB};
+        unsigned int room = *count;
+        *count = fake_mig_in_use(mig);
+        return room < *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    }
     if (card_of(device, &machine, NULL) == NULL) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
