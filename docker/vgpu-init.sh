@@ -7,6 +7,12 @@ set -eu
 target=${1:?usage: vgpu-init.sh DIR}
 source=${VGPU_SOURCE:-/k8s-vgpu/lib/nvidia}
 mkdir -p "$target/containers"
+# Where SELinux enforces, containers may map and write only files of this type; what is made here later inherits it.
+if [ -n "${VGPU_SELINUX_TYPE:-}" ]; then
+    # shellcheck disable=SC2086
+    chcon -R -t "$VGPU_SELINUX_TYPE" "$target" ${VGPU_SELINUX_FOLDERS:-} ||
+        echo "labels not set: SELinux is off here, or the host forbids it" >&2
+fi
 for file in "$source"/libvgpu.so.*; do
     name=${file##*/}
     if ! cmp -s "$file" "$target/$name"; then
