@@ -97,7 +97,8 @@ REASON_TEXTS: Final = {
         "See the vendor's section of the device configuration.",
     ),
     Reason.NODE_INSUFFICIENT_DEVICE: ReasonText(
-        "A container asks for more cards than the node has. The count means different cards, not shares of one.",
+        "A container asks for more cards than the node has. The count means different cards, not shares of one; cards"
+        " whose registered type has no NVIDIA in it are not counted.",
         "Ask for fewer cards. Ten shares of a card are for ten containers, not for one container with a count of ten.",
         "cards of the vendor on the node against the container's count",
     ),
@@ -127,6 +128,12 @@ NODE_TEXTS: Final = (
         "takes no new shares",
         "The allocation of a pod on the node cannot be read, so nobody knows what is free there.",
         "The text names the pod and what is wrong with its annotation: correct it or delete the pod.",
+    ),
+    (
+        "invalid … value",
+        "A number or annotation of the pod cannot be read: it did not pass the webhook, which refuses such pods.",
+        "The text names the resource, the container and what is allowed: make the pod anew, and see why the webhook"
+        " did not see it (`hami doctor`).",
     ),
     (
         "Device type not found",

@@ -17,7 +17,9 @@ from hami.core.model import PodRequest
 from hami.core.objects import Pod
 from hami.core.quota import Excess, Room
 from hami.core.reasons import Reason, Rejection
-from hami.placement.changes import Change, ChangeSearch
+from hami.placement.change_pairs import Pair
+from hami.placement.change_search import ChangeSearch
+from hami.placement.changes import Change
 from hami.placement.refusals import Evaluations
 from hami.placement.shapes import Shapes
 from hami.placement.world import World, unregistered_text
@@ -49,6 +51,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """The limit of the namespace's quota that keeps it out somewhere."""
     changes: tuple[Change, ...] = ()
     """Each alone would make it fit; the smallest first."""
+    pairs: tuple[Pair, ...] = ()
+    """Where no single change would do: two that do together."""
     on_empty_node: str = ""
     """For a pod that does not fit: a node that would take it if nothing ran there; empty if none would."""
 
@@ -84,8 +88,11 @@ class Explainer:
         if node:
             return Explanation(ready, node, request=shape, nodes=nodes, excess=excess)
         search = ChangeSearch(self._world, self._shape_of, self.find, pod, shape)
-        empty = search.on_empty_node()
-        return Explanation(ready, request=shape, nodes=nodes, excess=excess, changes=search.all(), on_empty_node=empty)
+        empty, singles = search.on_empty_node(), search.singles()
+        pairs = search.pairs() if not singles else ()
+        return Explanation(
+            ready, request=shape, nodes=nodes, excess=excess, changes=singles, pairs=pairs, on_empty_node=empty
+        )
 
     def find(self, shape: PodRequest, room: Room | None) -> str:
         """The node that `/filter` would choose among all; empty if none fits."""

@@ -112,10 +112,11 @@ class Quotas:
         excess = next(quota.excesses(namespace, limits, self._used.of(namespace), known), None)
         return None if excess is None else Refusal(excess.text)
 
-    def raises(self, namespace: str, taken: Mapping[str, Use]) -> tuple[Raise, ...]:
+    def raises(self, namespace: str, taken: Mapping[str, Use], *without: Claim) -> tuple[Raise, ...]:
         """What would have to be raised so that the namespace may take this much more (by vendor word)."""
         found = []
-        for excess in quota.excesses(namespace, self._limits.get(namespace, ()), self._used.of(namespace), taken):
+        used = self._used.without(namespace, *without)
+        for excess in quota.excesses(namespace, self._limits.get(namespace, ()), used, taken):
             needed = excess.used + excess.requested
             for limit in self._limits_on(namespace, excess.limit.resource):
                 if limit.value < needed:

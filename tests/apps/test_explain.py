@@ -104,6 +104,31 @@ def test_does_not_fit_says_why_and_what_would_help(run: Cli) -> None:
     assert changes["wait"]["pod"] == "default/old"
 
 
+def test_two_changes_where_no_single_one_would_do(run: Cli) -> None:
+    """Both cards are held and the pod wants a model that is not there."""
+    held = [
+        holding(name, f"GPU-n1{at},NVIDIA,{size},0:;", "n1")
+        for at, (name, size) in enumerate((("a", 9000), ("b", 8000)))
+    ]
+    asking = pod("p", annotations={"nvidia.com/use-gputype": "H100"}, gpu=1, gpumem=12000)
+    run.holds(node("n1"), *held, asking)
+    assert run("default/p") == 1
+    assert "No single change" in run.out
+    lines = run.out.splitlines()
+    after = lines[lines.index("Two together would:") + 1 :]
+    assert after[0].endswith("(then: node n1)")
+    lowered = "ask for nvidia.com/gpumem: 8384 instead of 12000 in container main"
+    dropped = "drop the annotation nvidia.com/use-gputype: H100"
+    assert any(f"{lowered}, and {dropped}" in line for line in after)
+    assert any(dropped in line and "wait until pod default/b ends" in line for line in after)
+    found = run.json("default/p")
+    assert found["changes"] == []
+    assert [[each["kind"] for each in pair] for pair in found["pairs"]] == [
+        ["memory", "annotation"],
+        ["annotation", "wait"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("memory", "words"), [(12000, "node n1 if that were empty"), (20000, "not fit even on an empty")]
 )

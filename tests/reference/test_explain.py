@@ -44,7 +44,7 @@ def apply(world: World, pod: Object, change: Change) -> tuple[World, Object]:
         case ChangeKind.ANNOTATION:
             del pod["metadata"]["annotations"][change.annotation]
         case ChangeKind.UNCORDON:
-            notes = next(node for node in world.nodes if node["metadata"]["name"] == change.node)["metadata"][
+            notes = next(node for node in world.nodes if node["metadata"]["name"] == change.card_node)["metadata"][
                 "annotations"
             ]
             cards = [card.strip() for card in notes[DEVICE_CORDON].split(",")]
@@ -83,6 +83,33 @@ async def test_fits_exactly_if_filter_places_and_changes_help(block: int) -> Non
             world.hold(pod, world.decide(pod), bound=False)
     assert wrong == []
     assert sum(kinds.values()) > 15
+
+
+async def test_pairs_help_where_no_single_change_does() -> None:
+    """Both halves together make the pod fit, either alone does not; amounts could nearly never be larger."""
+    kinds: Counter[ChangeKind] = Counter()
+    larger: Counter[bool] = Counter()
+    for seed in range(BLOCKS * 40):
+        world = build(Random(seed), FULL)
+        for pod in world.asking:
+            found = await explained(world, pod)
+            assert not (found.changes and found.pairs)
+            for pair in found.pairs:
+                kinds.update(change.kind for change in pair)
+                assert await placed(world, pod, *pair), f"{seed} {pair}"
+                for change in pair:
+                    assert not await placed(world, pod, change), f"{seed} {change} alone"
+                more = [msgspec.structs.replace(each, value=each.value + 1) if each.resource else each for each in pair]
+                if more != list(pair):
+                    larger[await placed(world, pod, *more)] += 1
+    assert len(kinds) >= 5, kinds
+    assert larger[True] * 4 <= larger[False], larger
+
+
+async def placed(world: World, pod: Object, *changes: Change) -> bool:
+    for change in changes:
+        world, pod = apply(world, pod, change)
+    return (await subject_of(world)).decide(pod, world.names).node is not None
 
 
 async def test_amounts_are_the_largest_that_fit() -> None:

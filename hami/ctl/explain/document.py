@@ -28,6 +28,7 @@ def document(found: Explanation, notes: list[str]) -> dict[str, Any]:
         "quota": found.excess.text if found.excess is not None else "",
         "nodes": nodes,
         "changes": [_change(each) for each in msgspec.to_builtins(found.changes)],
+        "pairs": [[_change(each) for each in pair] for pair in msgspec.to_builtins(found.pairs)],
         "onEmptyNode": found.on_empty_node,
         "notes": notes,
     }
