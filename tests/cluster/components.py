@@ -235,7 +235,7 @@ class Cluster:
         folder = self.plane.folder / name
         for part in ("device-plugins", "hook", "cdi", "lock"):
             (folder / part).mkdir(parents=True, exist_ok=True)
-        entry: dict[str, Any] = {"name": name}
+        entry: dict[str, Any] = {"name": name, **node_entry(profile)}
         for extra in config:
             entry |= extra if extra.get("name", name) == name else {}
         (folder / "config.json").write_text(json.dumps({"nodeconfig": [entry]}))
@@ -262,6 +262,13 @@ class Cluster:
         own = PROFILES / f"{profile}.yaml"
         command += ["--nvml", f"sim:{own if own.exists() else profile}"]
         return Process(f"plugin-{name}", [str(part) for part in command], self.plane.logs / f"{name}-plugin.log")
+
+
+def node_entry(profile: str) -> dict[str, Any]:
+    """What config.json says of a node with this profile, beside its name: `<profile>.json` beside the profile."""
+    path = PROFILES / f"{profile}.json"
+    entry: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return entry
 
 
 def fault_proxy(plane: ControlPlane, pair: Pair) -> FaultProxy:

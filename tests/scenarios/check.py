@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tests.scenarios.model import FAILED, PENDING, RUNNING, SUCCEEDED, Expect, NewPod, Node, Present, Scenario, Step
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-PLACEHOLDER = re.compile(r"\{([a-z0-9-]+)(?:/(\d+))?\}")
+PLACEHOLDER = re.compile(r"\{([a-z0-9-]+)(?:/(\d+)(?:/(\d+))?)?\}")
 PHASES = (PENDING, RUNNING, SUCCEEDED, FAILED)
 MOST_NAME_CHARS = 40
 LEAST_WHY_CHARS = 20
@@ -201,12 +201,14 @@ class _Checker:
             yield "copies are bound or waiting"
 
     def _placeholders(self) -> Iterator[str]:
-        for name, card in sorted(set(PLACEHOLDER.findall(_text(self._scenario)))):
+        for name, card, instance in sorted(set(PLACEHOLDER.findall(_text(self._scenario)))):
             node = self._scenario.nodes.get(name)
             if node is None:
                 yield f"{{{name}}} names no node of the scenario"
             elif card and not node.plugin and int(card) >= len(node.cards):
                 yield f"{{{name}/{card}}}: the node registers {len(node.cards)} cards"
+            elif instance and not node.plugin:
+                yield f"{{{name}/{card}/{instance}}}: only a plugin makes instances"
 
     def _differs(self) -> Iterator[str]:
         differs = self._scenario.differs

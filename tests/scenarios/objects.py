@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hami.nvml.simulated_mig import mig_uuid
 from tests.scenarios.check import PLACEHOLDER
 from tests.scenarios.model import Card, Limits, NewPod, Node, Present, Scenario, Share
 
@@ -25,6 +26,7 @@ NODE_LOCK = "hami.io/mutex.lock"
 NO_WEBHOOK = {"hami.io/webhook": "ignore"}
 LABEL = "scenario"
 IMAGE = "registry.invalid/none:1"
+MOST_MIG_INSTANCES = 16
 
 
 class Names:
@@ -53,13 +55,16 @@ class Names:
         return self._cards.get(node, [])
 
     def fill(self, text: str) -> str:
-        """The text with `{n1}` and `{n1/0}` replaced."""
+        """The text with `{n1}`, `{n1/0}` and `{n1/0/3}`, the MIG device of instance 3, replaced."""
 
         def found(match: re.Match[str]) -> str:
-            name, card = match.groups()
+            name, card, instance = match.groups()
             if name not in self._nodes:
                 return match.group()
-            return self._cards[name][int(card)] if card else self._nodes[name]
+            if not card:
+                return self._nodes[name]
+            uuid = self._cards[name][int(card)]
+            return mig_uuid(uuid, int(instance), 0) if instance else uuid
 
         return PLACEHOLDER.sub(found, text)
 
@@ -67,6 +72,8 @@ class Names:
         """The text with names of the cluster replaced by those of the scenario."""
         for name, cards in self._cards.items():
             for index, card in enumerate(cards):
+                for instance in range(MOST_MIG_INSTANCES) if "MIG-" in text else ():
+                    text = text.replace(mig_uuid(card, instance, 0), f"{{{name}/{index}/{instance}}}")
                 text = text.replace(card, f"{{{name}/{index}}}")
         for name, actual in sorted(self._nodes.items(), key=lambda pair: -len(pair[1])):
             text = text.replace(actual, f"{{{name}}}")

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import datetime
+import json
 import ssl
 import string
 import time
@@ -20,7 +21,7 @@ from hami.certs import make
 from hami.sim.cluster import SimCluster
 from hami.sim.scheduler.config import load
 from tests.cluster import build
-from tests.cluster.components import BIND_WAIT, HAMI, PROFILES, Cluster
+from tests.cluster.components import BIND_WAIT, HAMI, PROFILES, Cluster, node_entry
 from tests.cluster.controlplane import MANIFESTS, SCHEDULER_NAME, ControlPlane
 from tests.cluster.processes import NotReadyError, Process, free_ports
 from tests.scenarios.api import JSON_PATCH, Api, ApiError
@@ -196,7 +197,7 @@ def _plugin(folder: Path, kubeconfig: Path, node: str, profile: str) -> Process:
     home = folder / f"{node}-host"
     for part in ("hook", "cdi", "lock"):
         (home / part).mkdir(parents=True)
-    (home / "config.json").write_text('{"nodeconfig": []}')
+    (home / "config.json").write_text(json.dumps({"nodeconfig": [{"name": node, **node_entry(profile)}]}))
     own = PROFILES / f"{profile}.yaml"
     command = [HAMI, "device-plugin", "--kubeconfig", kubeconfig, "--node-name", node, "-v=3"]
     command += ["--device-config-file", MANIFESTS / "device-config.yaml", "--node-config-file", home / "config.json"]
