@@ -57,6 +57,9 @@ _SILENT_LIMIT_S: Final = 300.0
 """Watches that were silent are made anew after 90 s; who has heard nothing for so long knows nothing (report B55)."""
 _WATCH_PAUSE_S: Final = 8.0
 """Longest pause before the API server is tried again: pods wait for its return, and there is one scheduler only."""
+_RARELY: Final = 1000
+_SELDOM: Final = 10
+"""Middle collections before a full one: until the first lists are in, and after (Python's own number)."""
 
 log = structlog.get_logger("hami.scheduler")
 
@@ -92,9 +95,11 @@ class Scheduler:
 
     async def run(self) -> None:
         """Serves until cancelled; fails when a part fails."""
-        # Modules and their functions stay as long as the process: collections need not look at them.
+        # Modules and their functions stay as long as the process: collections need not look at them. Nor at all that the
+        # first lists bring, again and again as it grows: see _wait_synced.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*gc.get_threshold()[:2], _RARELY)
         settings = self._settings
         client = await ApiClient.load(settings.kubeconfig or None, settings.qps, settings.burst, settings.api_timeout_s)
         recorder = EventRecorder(client, settings.scheduler_name)
@@ -237,6 +242,7 @@ class Scheduler:
         # What the lists brought stays for long: later collections do not look at it. Nor does one now, which would take
         # longer than the loop may wait (design 4, promise 7).
         gc.freeze()
+        gc.set_threshold(*gc.get_threshold()[:2], _SELDOM)
         self._synced.set()
         log.info("synced", nodes=len(self.world.inventory), scheduler=self._settings.scheduler_name)
 

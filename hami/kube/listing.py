@@ -75,6 +75,8 @@ async def pages(
                 more = {**query, "continue": token}
                 coming = asyncio.ensure_future(client.request("GET", path, params=more, lane=Lane.PAGES))
             objects, problems = decode_items(listed.items or (), decoder)
+            # Taking a page is work, too: not in one slice with reading it.
+            await asyncio.sleep(0)
             yield Page(objects, problems, listed.metadata.resource_version)
     finally:
         if coming is not None:
