@@ -95,14 +95,14 @@ class Scheduler:
 
     async def run(self) -> None:
         """Serves until cancelled; fails when a part fails."""
-        # Modules and their functions stay as long as the process: collections need not look at them. Nor at all that the
-        # first lists bring, again and again as it grows: see _wait_synced.
+        # Modules and their functions stay as long as the process: collections need not look at them. Nor at all that
+        # the first lists bring, again and again as it grows: see _wait_synced.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*gc.get_threshold()[:2], _RARELY)
         settings = self._settings
         client = await ApiClient.load(settings.kubeconfig or None, settings.qps, settings.burst, settings.api_timeout_s)
-        recorder = EventRecorder(client, settings.scheduler_name)
+        recorder = self.world.rejections.sink = EventRecorder(client, settings.scheduler_name)
         upkeep = Upkeep(settings, client, recorder, self.world, self._config)
         tls = await upkeep.serving()
         writer = KubeWriter(client)
@@ -207,6 +207,7 @@ class Scheduler:
                 labels.on_pod_deleted(pod.metadata.uid)
             else:
                 world.on_pod(pod)
+                world.rejections.saw(pod, self._clock.monotonic_s(), self._clock.unix_s())
                 labels.on_pod(pod)
 
         nodes = Reflector(
