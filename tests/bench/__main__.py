@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import functools
 import gc
 import itertools
@@ -19,14 +20,17 @@ from tests.bench import application
 from tests.bench.calls import AppCaller, WireCaller
 from tests.bench.figures import RUNS, Figure, measure, measure_in_turn
 from tests.bench.growth import growth
-from tests.bench.ingest import ingest
 from tests.bench.oracle import compare
 from tests.bench.report import ANCHOR_LOADS_US, GO_P50_MS, Report, Row, local_loads_us
 from tests.bench.reviews import review_body
 from tests.bench.scenes import FULL, QUICK, Scale, Scene, filter_body, scenes
 from tests.bench.servers import Server, cores, server
+from tests.bench.whole import whole
 from tests.reference.subject import Subject
 from tests.reference.worlds import World
+
+COMPARED_NODES = 200
+"""Of the cluster on which the answers to all bodies are compared with the reference's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class Plan:
     compared: int
     only: tuple[str, ...]
     peer_url: str
+    starts: int
+    """How often the whole scheduler is started over an API server."""
     large: int
     """Nodes of the largest cluster of the growth part; 0 leaves that part out."""
 
@@ -57,6 +63,7 @@ def main() -> int:
         compared=4,
         only=tuple(arguments.only),
         peer_url=arguments.peer_url,
+        starts=2 if arguments.quick else 5,
         large=0 if arguments.quick else 15_000,
     )
     if arguments.dump:
@@ -70,7 +77,7 @@ def main() -> int:
     report = Report(plan.seed, plan.scale.label, full=plan.scale == FULL)
     try:
         with asyncio.Runner() as runner, server("noop", "-", plan.scale, plan.seed, server_core) as fixed:
-            Bench(plan, report, runner.get_loop(), fixed, server_core).run()
+            Bench(plan, report, runner.get_loop(), fixed, own_core, server_core).run()
     finally:
         report.facts["seconds taken"] = time.monotonic() - start
         files = report.write(arguments.out)
@@ -87,6 +94,7 @@ class Bench:
     report: Report
     loop: asyncio.AbstractEventLoop
     fixed: Server
+    own_core: int
     core: int
     easy: Figure | None = None
 
@@ -96,10 +104,9 @@ class Bench:
             self._cluster(list(group))
         if self.plan.wants("webhook"):
             self._webhook()
-        if self.plan.wants("churn"):
-            self._churn()
-        if self.plan.wants("ingest"):
-            self.report.facts |= ingest(self.loop, self.plan.scale, self.plan.seed)
+        if self.plan.wants("whole"):
+            plan = self.plan
+            whole(self.report, plan.scale, plan.seed, plan.calls, plan.starts, (self.own_core, self.core))
         if self.plan.wants("growth") and self.plan.large:
             self.report.facts |= growth(self.loop, self.plan.seed, self.plan.calls, 1000, self.plan.large)
 
@@ -115,7 +122,6 @@ class Bench:
         with server("ours", first.name, first.scale, self.plan.seed, self.core) as served:
             if first.name == "filter-names":
                 self.report.facts["seconds to make, decode and load all objects"] = served.loaded_s
-                self.report.facts["MiB of the server process after loading"] = served.rss_mib
             for scene, row in zip(group, rows, strict=True):
                 names = scene.names(world, self.plan.seed)
                 bodies = [filter_body(pod, names) for pod in scene.asking(self.plan.seed, self.plan.bodies)]
@@ -130,8 +136,19 @@ class Bench:
         row = Row(scene.name, f"{len(names)} names, {scene.scale.label}", compared=self.plan.compared)
         pods = scene.asking(self.plan.seed, self.plan.compared)
         row.differences, row.reference_us = compare(subject, world, pods, names)
+        self._compared_small(scene, row)
         row.go_us = self._go(scene)
         return row
+
+    def _compared_small(self, scene: Scene, row: Row) -> None:
+        """The same for every body, on a cluster where the reference is fast enough for that."""
+        small = dataclasses.replace(scene, scale=Scale(COMPARED_NODES, scene.scale.cards, 10 * COMPARED_NODES))
+        world = small.cluster(self.plan.seed)
+        subject = self.loop.run_until_complete(Subject.of(world))
+        pods = small.asking(self.plan.seed, self.plan.bodies)
+        found, _ = compare(subject, world, pods, small.names(world, self.plan.seed))
+        row.differences += [f"{text} ({COMPARED_NODES} nodes)" for text in found]
+        row.compared += len(pods)
 
     def _finish(self, row: Row, scene: Scene) -> None:
         assert row.wire is not None
@@ -177,17 +194,6 @@ class Bench:
             row.wire, row.noop = self._wire(served, "/webhook", bodies)
         self.report.rows.append(row)
 
-    def _churn(self) -> None:
-        """Filter while 200 pod events a second come in."""
-        scene = scenes(self.plan.scale)[0]
-        world = scene.cluster(self.plan.seed)
-        names = scene.names(world, self.plan.seed)
-        bodies = [filter_body(pod, names) for pod in scene.asking(self.plan.seed, self.plan.bodies)]
-        with server("ours", scene.name, scene.scale, self.plan.seed, self.core, events_per_s=200.0) as served:
-            row = Row("churn", "filter-names under 200 pod events a second", easy=self.easy, busy=True)
-            row.wire, row.noop = self._wire(served, "/filter", bodies)
-        self.report.rows.append(row)
-
 
 def _dump(plan: Plan, folder: Path) -> None:
     """Writes the clusters as v1 List objects, to load them into a peer's API server."""
@@ -211,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _names() -> Iterable[str]:
-    return [*(scene.name for scene in scenes(QUICK)), "webhook", "churn", "ingest", "growth"]
+    return [*(scene.name for scene in scenes(QUICK)), "webhook", "whole", "growth"]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def growth(loop: asyncio.AbstractEventLoop, seed: int, calls: int, small: int, l
     few = _p50(loop, Scale(small, 8, 2 * small), seed, calls, all_names=True)
     many = _p50(loop, Scale(large, 8, 2 * large), seed, calls, all_names=True)
     return {
-        f"growth of filter p50: pods x 5 at {small} nodes (floor 1.1)": pods.p50 / base.p50,
+        "growth of filter p50: pods x 5 (floor 1.1)": pods.p50 / base.p50,
         f"growth of filter p50: nodes x {large / small:.0f}, all names (floor {large / small:.0f})": many.p50 / few.p50,
     }
 

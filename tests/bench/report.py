@@ -44,6 +44,8 @@ class Row:
             found[floors.NOOP] = self.wire.p50 / self.noop.p50
         if self.wire:
             found[floors.TAIL] = self.wire.p99 / self.wire.p50
+        if self.wire and floors.P99_MS in floors.MOST.get(self.name, {}):
+            found[floors.P99_MS] = self.wire.p99 / 1000
         if self.inside and self.reference_us:
             found[floors.REFERENCE] = self.reference_us / self.inside.p50
         if self.wire and self.go_us:
@@ -81,7 +83,10 @@ class Report:
     @property
     def misses(self) -> list[str]:
         """Floors that were not kept; at full size only, where they are set."""
-        return [text for row in self.rows for text in floors.misses(row.name, row.ratios())] if self.full else []
+        if not self.full:
+            return []
+        rows = [text for row in self.rows for text in floors.misses(row.name, row.ratios())]
+        return rows + floors.fact_misses(self.facts)
 
     @property
     def differences(self) -> list[str]:

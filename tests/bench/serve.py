@@ -1,6 +1,6 @@
 """One TLS server process of the benchmark: `python -m tests.bench.serve TARGET SCENE SCALE SEED CORE`.
 
-Prints one JSON line (port, CA file, load time, memory) and serves until its standard input closes.
+Prints one JSON line (address, CA file, load time) and serves until its standard input closes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,9 @@ import uvloop
 from hami.web.asgi import App
 from hami.web.server import Address, Listener, serving
 from tests.bench import application
-from tests.bench.churn import churn
 from tests.bench.scenes import Scale, scenes
 from tests.reference.model import Config
 from tests.reference.subject import Subject
-
-PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def main() -> None:
@@ -35,35 +32,29 @@ def main() -> None:
     if int(core) >= 0:
         os.sched_setaffinity(0, {int(core)})
     application.quiet_logs()
-    events = float(sys.argv[6]) if len(sys.argv) > 6 else 0.0
-    uvloop.run(_serve(target, scene, Scale(*map(int, scale.split("x"))), int(seed), events))
+    uvloop.run(_serve(target, scene, Scale(*map(int, scale.split("x"))), int(seed)))
 
 
-async def _serve(target: str, scene: str, scale: Scale, seed: int, events_per_s: float) -> None:
-    app, facts, subject = await _application(target, scene, scale, seed)
+async def _serve(target: str, scene: str, scale: Scale, seed: int) -> None:
+    app, facts = await _application(target, scene, scale, seed)
     with tempfile.TemporaryDirectory() as folder:
         cafile = Path(folder) / "ca.pem"
         listener = Listener(Address(https=True, host="127.0.0.1", port=0), app, _tls(cafile))
         async with serving([listener]):
             print(json.dumps({"url": listener.url, "cafile": str(cafile), **facts}), flush=True)
-            task = (
-                asyncio.ensure_future(churn(subject, scale, seed, events_per_s)) if subject and events_per_s else None
-            )
             await asyncio.to_thread(sys.stdin.read)
-            if task is not None:
-                task.cancel()
 
 
-async def _application(target: str, name: str, scale: Scale, seed: int) -> tuple[App, dict[str, Any], Subject | None]:
+async def _application(target: str, name: str, scale: Scale, seed: int) -> tuple[App, dict[str, Any]]:
     if target == "noop":
-        return application.noop(), {}, None
+        return application.noop(), {}
     scene = next(item for item in scenes(scale) if item.name == name)
     start = time.perf_counter()
     subject = await Subject.load(scene.nodes(seed), scene.pods(seed), Config())
     loaded_s = time.perf_counter() - start
     gc.collect()
     gc.freeze()
-    return application.ours(subject), {"loaded_s": loaded_s, "rss_mib": _rss_mib()}, subject
+    return application.ours(subject), {"loaded_s": loaded_s}
 
 
 def _tls(cafile: Path) -> ssl.SSLContext:
@@ -73,10 +64,6 @@ def _tls(cafile: Path) -> ssl.SSLContext:
     leaf.configure_cert(context)
     authority.cert_pem.write_to_path(str(cafile))
     return context
-
-
-def _rss_mib() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_KIB / 1024
 
 
 if __name__ == "__main__":

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.bench.children import child
 from tests.bench.scenes import Scale
 
 
@@ -20,7 +18,6 @@ class Server:
     url: str
     cafile: str
     loaded_s: float = 0.0
-    rss_mib: float = 0.0
 
 
 def cores() -> tuple[int, int]:
@@ -30,27 +27,11 @@ def cores() -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def server(target: str, scene: str, scale: Scale, seed: int, core: int, events_per_s: float = 0.0) -> Iterator[Server]:
+def server(target: str, scene: str, scale: Scale, seed: int, core: int) -> Iterator[Server]:
     """A server process for the length of the block.
 
     Raises:
         RuntimeError: it ended before it served.
     """
-    size = f"{scale.nodes}x{scale.cards}x{scale.pods}"
-    command = [sys.executable, "-m", "tests.bench.serve", target, scene, size, str(seed), str(core), str(events_per_s)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the {target} server ended with {process.wait()} before it served")
-        yield Server(**json.loads(line))
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+    with child("serve", target, scene, f"{scale.nodes}x{scale.cards}x{scale.pods}", str(seed), str(core)) as running:
+        yield Server(**running.facts)
