@@ -38,6 +38,8 @@ _PATCH_ATTEMPTS: Final = 3
 _FAILURE_TIMEOUT_S: Final = 3.0
 _RESERVED_FOR_THE_REST: Final = 0.2
 """Part of the deadline that waiting for the host leaves to the API server."""
+_SHOWN_IDS: Final = 8
+_SHOWN_CHARS: Final = 60
 _AGAIN: Final = "Delete the pod so that it is scheduled again; a controller's pod is replaced by itself."
 
 log = structlog.get_logger(__name__)
@@ -249,7 +251,7 @@ class Allocator:
         state = self._board.state
         unknown = [each for ids in requests for each in ids if state.card(card_of(each)) is None]
         if unknown:
-            raise AllocateError(f"kubelet asks for devices that this plugin does not offer: {', '.join(unknown)}")
+            raise AllocateError(f"kubelet asks for devices that this plugin does not offer: {_quoted(unknown)}")
 
     def _check_cards(self, shares: ContainerShares) -> None:
         state = self._board.state
@@ -271,3 +273,9 @@ class Allocator:
             if self._settings.preferred_allocation:
                 message = f"kubelet booked {', '.join(booked)}; the container gets {', '.join(chosen)}"
                 self._events.pod_event(found.pod, warning=False, reason=event_reasons.CARDS_DIFFER, message=message)
+
+
+def _quoted(ids: Sequence[str]) -> str:
+    """Some ids for a message: kubelet shows it to people."""
+    more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    return ", ".join(repr(each[:_SHOWN_CHARS]) for each in ids[:_SHOWN_IDS]) + more
