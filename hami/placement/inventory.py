@@ -27,6 +27,7 @@ REQUESTING_LIMIT_S: Final = 60.0
 
 
 _DIGEST_BYTES: Final = 16
+_MOST_REMOVED: Final = 20_000
 
 
 class InventorySettings(msgspec.Struct, frozen=True):
@@ -81,6 +82,7 @@ class NodeRecord:
     """One node: what binding needs (resource version, token, epoch) and its cards per vendor."""
 
     __slots__ = (
+        "anew",
         "cards",
         "epoch",
         "labels_match",
@@ -99,6 +101,8 @@ class NodeRecord:
         self.resource_version = ""
         self.lock = ""
         self.epoch = ""
+        self.anew = False
+        """Another node had this name before: what was written on that one is lost, pods may still be bound to it."""
         self.labels_match = True
         self.cards: dict[str, _Cards] = {}
         self.other_allocatable: tuple[tuple[str, int | None], ...] = ()
@@ -116,6 +120,7 @@ class Inventory:
         self._settings = settings
         self._nodes: dict[str, NodeRecord] = {}
         self._deadlines: list[tuple[float, str]] = []
+        self._removed: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -146,7 +151,9 @@ class Inventory:
             record = None
         fresh = record is None
         if record is None:
+            anew = node.name in self._nodes or node.name in self._removed
             record = self._nodes[node.name] = NodeRecord(node.name, node.metadata.uid)
+            record.anew = anew
         elif not listed and is_older(node.metadata.resource_version, record.resource_version):
             return False
         record.resource_version = node.metadata.resource_version
@@ -159,6 +166,9 @@ class Inventory:
         return self._reconsider(record, _cordoned(node.annotations), now_s) or fresh
 
     def remove(self, name: str) -> bool:
+        if len(self._removed) >= _MOST_REMOVED:
+            del self._removed[next(iter(self._removed))]
+        self._removed[name] = None
         return self._nodes.pop(name, None) is not None
 
     def renamed(self, before: Mapping[str, str], now_s: float) -> list[str]:

@@ -18,12 +18,14 @@ from hami.core.versions import is_older
 from hami.placement.bind_error import BindError, contention, may_have_happened
 from hami.placement.claims import ClaimState
 from hami.placement.in_flight import BindCall
+from hami.placement.inventory import NodeRecord
 from hami.placement.ports import Clock, ClusterWriter
 from hami.placement.world import World
 
 _LOOK_AGAIN_S: Final = 0.5
 """Longest wait without a look at the owner, should an event be lost or the token expire meanwhile."""
 _HANDOVER_S: Final = 0.25
+_SERVED_HANDOVER_S: Final = 1.0
 """How long a free token is left to the device plugin, which removes it right after it marked the pod as served."""
 _RELEASE_TRIES: Final = 5
 _RENEW_TRIES: Final = 5
@@ -77,12 +79,12 @@ class TokenKeeper:
                 if token is not None and token.key != call.key and handed_over != judged:
                     # Whoever served the owner takes its token off next: two writes at once are one in vain.
                     handed_over = judged
-                    wait_s = min(deadline_s - self._clock.monotonic_s(), _HANDOVER_S)
+                    wait_s = min(deadline_s - self._clock.monotonic_s(), self._handover_s(token))
                     await self._world.signals.wait((f"node/{call.node}",), wait_s)
                     continue
                 record = self._world.inventory.get(call.node)
                 if record is not None and (record.lock, record.epoch) == (judged, epoch):
-                    if parse_epoch(epoch).leader != self.epoch:
+                    if parse_epoch(epoch).leader != self.epoch and not _untouched(record):
                         self._unlisted.add(call.node)
                     held = await self._take(call, record.resource_version, written if token is not None else None)
                     if held is not None:
@@ -93,6 +95,11 @@ class TokenKeeper:
             wait_s = min(deadline_s - self._clock.monotonic_s(), _LOOK_AGAIN_S)
             if not await self._world.signals.wait((f"node/{call.node}", f"pod/{token.key}"), wait_s):
                 await self._look_past_the_watch(token, call)
+
+    def _handover_s(self, token: Token) -> float:
+        claim = self._world.ledger.by_key(token.namespace, token.pod)
+        served = claim is not None and claim.phase == keys.PHASE_SUCCESS
+        return _SERVED_HANDOVER_S if served else _HANDOVER_S
 
     async def _look_past_the_watch(self, token: Token, call: BindCall) -> None:
         """Reads the node where the watch is late: it has not even shown our own Binding of the token's owner."""
@@ -307,3 +314,8 @@ def _epoch_of(token_text: str, text: str) -> BindEpoch | None:
     """What was written together with the token; None if that was something else or is not known."""
     epoch = parse_epoch(text)
     return epoch if epoch.belongs_to(token_text) else None
+
+
+def _untouched(record: NodeRecord) -> bool:
+    """Whether no leader has ever taken this node's token: then none has bound anything that our watch lacks."""
+    return not (record.epoch or record.lock or record.anew)

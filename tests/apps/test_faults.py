@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hami.apps.scheduler import Scheduler
+from hami.core import keys
 from hami.sim.apiserver.faults import GONE, INTERNAL, LATENCY, LOST_ANSWER, TOO_MANY, Fault
 from hami.sim.client import Informer
 from tests.apps.rig import Rig, node, pod, rigged
@@ -21,10 +22,10 @@ NODES = 2
 
 @asynccontextmanager
 async def busy(folder: Path) -> AsyncIterator[tuple[Rig, Scheduler, Informer]]:
-    """A scheduler at work on two nodes of two cards, whose plugins answer."""
+    """A scheduler at work on two nodes of two cards where another one has bound before; plugins answer."""
     async with rigged(folder) as rig:
         for number in range(NODES):
-            await rig.cluster.apply(node(f"n{number}", cards=2))
+            await rig.cluster.apply(node(f"n{number}", cards=2, **{keys.BIND_EPOCH: "elsewhere/1"}))
         replica = await rig.replica()
         pods = await rig.serve_pods()
         kube_scheduler = await rig.kube_scheduler(replica)
@@ -46,7 +47,8 @@ async def all_is_well(rig: Rig, replica: Scheduler, pods: Informer, count: int =
 
 
 def some(action: str, verb: str, resource: str, *, after: int = 0, times: int = 5, seconds: float = 1.0) -> Fault:
-    return Fault(action, verb, resource, after=after, times=times, seconds=seconds)
+    """Hits requests of `hami scheduler` only, never those of the plugins' stand-in."""
+    return Fault(action, verb, resource, after=after, times=times, seconds=seconds, user_agent="hami/")
 
 
 FAULTS: dict[str, list[Fault]] = {

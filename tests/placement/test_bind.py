@@ -63,6 +63,12 @@ class Setup:
         self.api.annotate_node(node, lock=text)
         return text
 
+    def strange_epoch(self) -> None:
+        """As if another scheduler had written both nodes before."""
+        for name in ("n1", "n2"):
+            self.api._merge_node(name, {keys.BIND_EPOCH: "sched-1/7"})
+        self.api.calls.clear()
+
     def own_epoch(self) -> None:
         """As if this scheduler had written both nodes before."""
         for name in ("n1", "n2"):
@@ -115,6 +121,7 @@ async def test_bind_is_two_writes_with_everything_on_the_binding(setup: Setup) -
 
 
 async def test_strange_epoch_lists_the_node_once(setup: Setup) -> None:
+    setup.strange_epoch()
     setup.reserve(make_pod("p"))
     setup.reserve(make_pod("q"))
     assert await setup.bind("p") == ""
@@ -123,10 +130,29 @@ async def test_strange_epoch_lists_the_node_once(setup: Setup) -> None:
     assert setup.api.count("list_pods") == 1
 
 
+async def test_a_node_that_nobody_has_bound_to_needs_no_list(setup: Setup) -> None:
+    setup.reserve(make_pod("p"))
+    assert await setup.bind("p") == ""
+    assert [verb for verb, _ in setup.api.calls] == ["patch_node", "bind"]
+
+
+async def test_a_node_made_anew_has_lost_its_epoch_and_is_listed(setup: Setup) -> None:
+    """Another leader bound a pod just before the node object was made anew; our watch has not shown it yet."""
+    setup.world.on_node_deleted("n1")
+    setup.api.put_node(make_node("n1", uid="another"))
+    setup.reserve(make_pod("p", container(memory_mib=16384)))
+    setup.api.world = None
+    setup.api.put_pod(annotated(make_pod("other"), "n1", "GPU-0,NVIDIA,16384,100:;GPU-1,NVIDIA,16384,100:;"))
+    setup.api.world = setup.world
+    assert "does not fit any more" in await setup.bind()
+    assert setup.api.pod("p").spec.node_name == ""
+
+
 async def test_a_list_that_failed_is_made_up_for_by_the_next_bind_though_the_epoch_is_ours_by_then(
     setup: Setup,
 ) -> None:
     """Another leader filled the node; our first look at it failed, and the token was given back."""
+    setup.strange_epoch()
     setup.reserve(make_pod("p", container(memory_mib=16384)))
     setup.reserve(make_pod("q", container(memory_mib=16384)))
     setup.api.world = None
@@ -141,6 +167,7 @@ async def test_a_list_that_failed_is_made_up_for_by_the_next_bind_though_the_epo
 
 
 async def test_epoch_fence_sees_what_another_leader_bound(setup: Setup) -> None:
+    setup.strange_epoch()
     setup.reserve(make_pod("p", container(memory_mib=16384)))
     other = annotated(make_pod("other"), "n1", "GPU-0,NVIDIA,16384,100:;GPU-1,NVIDIA,16384,100:;")
     setup.api.world = None
@@ -153,6 +180,7 @@ async def test_epoch_fence_sees_what_another_leader_bound(setup: Setup) -> None:
 
 
 async def test_epoch_fence_moves_to_a_free_card(setup: Setup) -> None:
+    setup.strange_epoch()
     setup.reserve(make_pod("p", container(memory_mib=16384)))
     held = setup.world.ledger.get("uid-p")
     assert held is not None
@@ -423,6 +451,7 @@ async def test_client_gone_at_once_leaves_nothing_half_done(setup: Setup) -> Non
 
 
 async def test_new_term_lists_the_node_again(setup: Setup) -> None:
+    setup.strange_epoch()
     for name in ("p", "q"):
         setup.reserve(make_pod(name))
         setup.binder.new_term()
@@ -640,6 +669,7 @@ async def test_B67_refused_binding_gives_the_token_back_and_keeps_the_reservatio
 
 
 async def test_list_that_fails_binds_nothing(setup: Setup) -> None:
+    setup.strange_epoch()
     setup.reserve(make_pod("p"))
     setup.api.faults["list_pods", "before"] = [TransportError("down")]
     assert await setup.bind() == "down"

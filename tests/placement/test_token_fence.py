@@ -141,6 +141,18 @@ async def test_a_token_whose_binding_may_come_is_kept(pair: Pair) -> None:
     assert pair.bound == ["p"]
 
 
+async def test_without_that_comparison_the_card_is_given_twice(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control of the test before."""
+
+    async def meanwhile() -> None:
+        assert await pair.new_takes_over() == ""
+
+    monkeypatch.setattr(BindEpoch, "is_past", lambda *_: True)
+    pair.old.writer.before["bind"] = meanwhile
+    assert await pair.old.bind("p") == ""
+    assert pair.bound == ["p", "q"]
+
+
 async def test_a_token_whose_owner_was_written_since_is_free_and_the_late_binding_fails(pair: Pair) -> None:
     async def meanwhile() -> None:
         pair.touch_p()

@@ -27,7 +27,8 @@ class Fault:
     (500), gone (410), lost-answer (serve, then close the connection without an answer).
     `verb`: get, list, watch, create, update, patch, delete or empty for all. `resource`: `pods`, `pods/binding`,
     `nodes`, … or empty for all (`pods` does not mean its subresources). `times`: how many requests it hits,
-    None for all until it is removed. `after` requests that match are let through first.
+    None for all until it is removed. `after` requests that match are let through first. `user_agent`: how the client's
+    name begins, empty for all.
     """
 
     action: str
@@ -37,14 +38,16 @@ class Fault:
     seconds: float = 1.0
     times: int | None = None
     after: int = 0
+    user_agent: str = ""
     hits: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:
             raise ConfigError(f"fault action {self.action!r}: allowed are {', '.join(ACTIONS)}")
 
-    def matches(self, verb: str, resource: str, name: str) -> bool:
-        return self.verb in ("", verb) and self.resource in ("", resource) and self.name in ("", name)
+    def matches(self, verb: str, resource: str, name: str, user_agent: str) -> bool:
+        named = self.verb in ("", verb) and self.resource in ("", resource) and self.name in ("", name)
+        return named and user_agent.startswith(self.user_agent)
 
     @property
     def spent(self) -> bool:
@@ -79,6 +82,7 @@ class Faults:
                 "name": fault.name,
                 "seconds": fault.seconds,
                 "times": fault.times,
+                "user_agent": fault.user_agent,
                 "hits": fault.hits,
             }
             for fault in self._ordered
@@ -92,11 +96,11 @@ class Faults:
         """Every older resourceVersion answers 410 from now on."""
         self._forget_history()
 
-    async def apply(self, verb: str, resource: str, name: str) -> bool:
+    async def apply(self, verb: str, resource: str, name: str, user_agent: str) -> bool:
         """Suffer what is ordered for this request; true where its answer has to be lost. Raises StatusError."""
         lose_answer = False
         for fault in list(self._ordered):
-            if fault.spent or not fault.matches(verb, resource, name):
+            if fault.spent or not fault.matches(verb, resource, name, user_agent):
                 continue
             if fault.after > 0:
                 fault.after -= 1

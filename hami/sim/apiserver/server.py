@@ -152,18 +152,18 @@ class ApiServer:
             return web.Response(text="ok")
         target: Target | None = None
         verb = ""
+        agent = request.headers.get("User-Agent", "")
         try:
             target = parse_path(path)
             verb = _verb(request, target)
             resource = _resource(target)
-            lose_answer = await self.faults.apply(verb, resource, target.name)
+            lose_answer = await self.faults.apply(verb, resource, target.name, agent)
             response = await self._answer(request, verb, target)
             if lose_answer and request.transport is not None:
                 request.transport.abort()
         except StatusError as error:
             response = _failure(error)
         if target is not None:
-            agent = request.headers.get("User-Agent", "")
             code, seconds = response.status, time.monotonic() - began
             self.seen.append(Seen(verb, _resource(target), target.namespace, target.name, code, agent, seconds))
         return response
