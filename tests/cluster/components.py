@@ -45,11 +45,24 @@ class ContainerLimits:
 class HamiScheduler:
     """`hami scheduler` as extender and webhook, reached through a fault proxy on its way to kube-apiserver."""
 
-    def __init__(self, plane: ControlPlane, extra_flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        extra_flags: Sequence[str] = (),
+        name: str = "hami-scheduler",
+        port: int = 0,
+        *,
+        proxied: bool = True,
+    ) -> None:
+        """`name` tells replicas apart; `port` is where this one listens, by default where the webhook leads to.
+        Without `proxied` it speaks to kube-apiserver directly, where speed is measured."""
         self._plane = plane
+        self.name = name
+        self.url = f"https://127.0.0.1:{port or plane.ports.extender}"
         self.certificates = plane.folder / "webhook-certs"
         pair = plane.service_account_pair("hami-scheduler")
         self.proxy = fault_proxy(plane, pair)
+        self._proxied = proxied
         self._pair = pair
         self._extra_flags = list(extra_flags)
         self._process: Process | None = None
@@ -61,28 +74,31 @@ class HamiScheduler:
         return self._process
 
     def start(self) -> None:
-        """Make the serving certificate, start the proxy and the process; return when it says that it is ready."""
-        subprocess.run(
-            [str(HAMI), "certs", "create", "--host", "127.0.0.1", "--out", str(self.certificates)],
-            check=True,
-            capture_output=True,
-            timeout=30,
-        )
+        """Start the proxy and the process; return when it says that it is ready."""
+        self.make_certificates()
         self.proxy.start()
-        kubeconfig = self._plane.kubeconfig("hami-scheduler", self._pair, server=self.proxy.url)
-        address = f"127.0.0.1:{self._plane.ports.extender}"
+        server = self.proxy.url if self._proxied else None
+        kubeconfig = self._plane.kubeconfig(self.name, self._pair, server=server)
+        address = self.url.removeprefix("https://")
         command = [HAMI, "scheduler", "--kubeconfig", kubeconfig, "--http_bind", address]
         command += ["--cert_file", self.certificates / "tls.crt", "--key_file", self.certificates / "tls.key"]
         command += ["--scheduler-name", SCHEDULER_NAME, "--metrics-bind-address", "127.0.0.1:0"]
         command += ["--node-lock-retry-timeout", BIND_WAIT, "--device-config-file", MANIFESTS / "device-config.yaml"]
         command += ["-v=3", *self._extra_flags]
-        self._process = Process("hami-scheduler", [str(part) for part in command], self._plane.logs / "hami.log")
+        log = self._plane.logs / ("hami.log" if self.name == "hami-scheduler" else f"{self.name}.log")
+        self._process = Process(self.name, [str(part) for part in command], log)
         self._process.start()
         self.wait_ready()
 
+    def make_certificates(self) -> None:
+        """The serving certificate, which replicas share."""
+        if not self.certificates.exists():
+            command = [HAMI, "certs", "create", "--host", "127.0.0.1", "--out", self.certificates]
+            subprocess.run([str(part) for part in command], check=True, capture_output=True, timeout=30)
+
     def wait_ready(self) -> None:
         """Return when `/readyz` says 200: synced with the API server."""
-        self._plane.wait_http(self.process, f"{self._plane.extender_url}/readyz", SCHEDULER_READY_S)
+        self._plane.wait_http(self.process, f"{self.url}/readyz", SCHEDULER_READY_S)
 
     def stop(self) -> None:
         """Kill the process and end its proxy."""

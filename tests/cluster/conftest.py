@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import build
+from tests.cluster import build, results
 from tests.cluster.build import Binaries
 from tests.cluster.components import Cluster
 from tests.cluster.controlplane import ControlPlane
@@ -26,6 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here_or_below(item.path):
             item.add_marker(pytest.mark.control_plane)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests measured."""
+    for line in results.lines():
+        terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,35 +14,18 @@ import pytest
 from tests.cluster.components import Cluster
 from tests.cluster.conftest import running
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.election import LEASE, let_hami_follow, with_election
 from tests.cluster.pods import Workspace, gpu_pod
 from tests.cluster.processes import wait_until
 from tests.tools.audit import audit_cluster
-
-ELECTION = """leaderElection:
-  leaderElect: true
-  resourceName: kube-scheduler
-  resourceNamespace: kube-system
-  leaseDuration: 6s
-  renewDeadline: 4s
-  retryPeriod: 1s"""
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
-RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system"
-ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "hami-leader"}
-RULE = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["kube-scheduler"]}
 
 
 @pytest.fixture(scope="module")
 def cluster(plane: ControlPlane) -> Iterator[Cluster]:
     config = plane.folder / "kube-scheduler.yaml"
-    text = config.read_text()
-    assert "leaderElection:\n  leaderElect: false" in text
-    config.write_text(text.replace("leaderElection:\n  leaderElect: false", ELECTION))
+    config.write_text(with_election(config))
     with running(Cluster(plane, ["--leader-elect=true"])) as cluster:
-        rule = {**RULE, "verbs": ["get", "list", "watch"]}
-        cluster.api.post(f"{RBAC}/roles", {"metadata": {"name": "hami-leader"}, "rules": [rule]})
-        account = {"kind": "ServiceAccount", "name": "hami-scheduler", "namespace": "hami-system"}
-        binding = {"metadata": {"name": "hami-leader"}, "roleRef": ROLE, "subjects": [account]}
-        cluster.api.post(f"{RBAC}/rolebindings", binding)
+        let_hami_follow(cluster.api)
         cluster.add_nodes(["a100x4"])
         yield cluster
 

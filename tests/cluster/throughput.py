@@ -1,0 +1,232 @@
+"""Pods per second through the real control plane, against an extender that only posts a plain Binding in the same run.
+
+    python -m tests.cluster.throughput [--nodes 500] [--pods 1000]
+
+Nodes exist in the API only; their plugins are stand-ins that release the token 0.2 s after they see the pod. All pods
+wait before kube-scheduler starts. Rates are from the first to the last Binding. CPU is user and system time of
+`hami scheduler`. Requests are counted in a smaller batch, by the proxy before the API server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.cluster import build
+from tests.cluster.api import Api, Object
+from tests.cluster.components import HamiScheduler
+from tests.cluster.controlplane import SCHEDULER_NAME, ControlPlane
+from tests.cluster.fakenodes import FakeCard, fake_node
+from tests.cluster.pods import gpu_pod
+from tests.cluster.processes import Process, wait_until
+from tests.tools.audit import audit_cluster
+
+CARDS = 8
+SHARE = {"gpu": 1, "gpumem": 1600, "gpucores": 10}
+COUNTED = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """One batch: seconds from the first to the last Binding, median hand-off, CPU of the extender for each pod."""
+
+    what: str
+    pods: int
+    seconds: float
+    hand_off_s: float
+    cpu_ms: float
+    failed: int
+
+    @property
+    def rate(self) -> float:
+        return (self.pods - 1) / self.seconds
+
+
+class Bench:
+    """A control plane full of nodes."""
+
+    def __init__(self, plane: ControlPlane, nodes: int) -> None:
+        self.plane = plane
+        self.api: Api = plane.api
+        self.nodes = nodes
+        pair = plane.admin_pair
+        self._access = {"server": plane.server, "ca": str(plane.authority.cert), "cert": str(pair.cert)}
+        self._access["key"] = str(pair.key)
+        self._numbers = itertools.count()
+
+    def add_nodes(self) -> None:
+        """All at once; returns when none is tainted any more."""
+        made = []
+        for number in range(self.nodes):
+            name = f"bench-{number:04d}"
+            made.append(fake_node(name, [FakeCard(f"GPU-{name}-{card}") for card in range(CARDS)], {}))
+        self.api.post_all("/api/v1/nodes", made)
+        wait_until(
+            lambda: not any(node["spec"].get("taints") for node in self.api.items("/api/v1/nodes")),
+            120,
+            "nodes without taints",
+            interval_s=1,
+        )
+
+    def extender(self, plain: bool, proxied: bool = False) -> tuple[Process, HamiScheduler | None]:
+        """The plain one, or ours; started and ready."""
+        hami = HamiScheduler(self.plane, proxied=proxied)
+        if not plain:
+            hami.start()
+            return hami.process, hami
+        hami.make_certificates()
+        port = str(self.plane.ports.extender)
+        files = [hami.certificates / "tls.crt", hami.certificates / "tls.key"]
+        command: list[str | Path] = [sys.executable, "-m", "tests.cluster.plain_extender"]
+        command += [json.dumps(self._access), port, *files]
+        process = Process("plain-extender", command, self.plane.logs / "plain.log")
+        process.start()
+        self.plane.wait_http(process, self.plane.extender_url, 20)
+        return process, None
+
+    def batch(self, what: str, policy: str, count: int, process: Process) -> Run:
+        """Pods that all wait, then kube-scheduler."""
+        space = f"batch-{next(self._numbers)}"
+        self.plane.kubectl("create", "namespace", space)
+        account = f"/api/v1/namespaces/{space}/serviceaccounts/default"
+        wait_until(lambda: self.api.exists(account), 30, "service account")
+        self.api.post_all(f"/api/v1/namespaces/{space}/pods", [pod(index, policy) for index in range(count)])
+        record = self.plane.folder / f"{space}.json"
+        command = [sys.executable, "-m", "tests.cluster.standins", json.dumps(self._access), str(record)]
+        plugins = Process(f"standins-{space}", command, self.plane.logs / f"standins-{space}.log")
+        plugins.start()
+        wait_until(lambda: "watching nodes" in plugins.tail() and "watching pods" in plugins.tail(), 20, "stand-ins")
+        cpu_s = cpu_of(process)
+        self.plane.hami_kube_scheduler.start()
+        path = f"/api/v1/namespaces/{space}/pods"
+        wait_until(lambda: self._all_bound(path, count), 600, f"{count} pods bound", interval_s=1)
+        cpu_s = cpu_of(process) - cpu_s
+        wait_until(lambda: not self._locked(), 60, "every token released", interval_s=0.5)
+        self.plane.hami_kube_scheduler.kill()
+        plugins.stop()
+        found = json.loads(record.read_text())
+        failed = self._failed(space)
+        faults = audit_cluster(self.plane.admin_kubeconfig).faults
+        assert faults == [], faults
+        self.api.delete(path)
+        wait_until(lambda: not self.api.items(path), 120, "pods gone", interval_s=1)
+        moments = sorted(found["bound_at_s"].values())
+        hand_off_s = statistics.median(found["hand_offs_s"]) if found["hand_offs_s"] else 0.0
+        return Run(what, count, moments[-1] - moments[0], hand_off_s, cpu_s / count * 1000, failed)
+
+    def _all_bound(self, path: str, count: int) -> bool:
+        unbound = self.api.get(path, fieldSelector="spec.nodeName=", limit="1")
+        return not unbound["items"] and count > 0
+
+    def _locked(self) -> bool:
+        nodes = self.api.items("/api/v1/nodes")
+        return any("hami.io/mutex.lock" in (node["metadata"].get("annotations") or {}) for node in nodes)
+
+    def _failed(self, space: str) -> int:
+        events = self.api.items(f"/api/v1/namespaces/{space}/events", fieldSelector="reason=BindingFailed")
+        return len(events)
+
+
+def pod(index: int, policy: str) -> Object:
+    """Complete, so that no webhook is needed."""
+    made = gpu_pod(f"p{index:04d}", SHARE, annotations={"hami.io/node-scheduler-policy": policy})
+    made["spec"]["schedulerName"] = SCHEDULER_NAME
+    made["metadata"]["labels"] = {"hami.io/webhook": "ignore"}
+    return made
+
+
+def cpu_of(process: Process) -> float:
+    """User and system seconds since the start."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def first_list_s(hami: HamiScheduler) -> float:
+    """From listening to synced, by the process's own log."""
+    moments = {}
+    for line in hami.log_tail(400).splitlines():
+        if line.startswith("{"):
+            entry = json.loads(line)
+            moments[entry.get("event")] = entry["timestamp"]
+    return seconds_of(moments["synced"]) - seconds_of(moments["listening"])
+
+
+def seconds_of(stamp: str) -> float:
+    """Seconds of the day."""
+    hours, minutes, seconds = stamp.partition("T")[2].rstrip("Z").split(":")
+    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+
+
+def measure(plane: ControlPlane, nodes: int, pods: int) -> list[str]:
+    """The figures as lines."""
+    plane.start()
+    plane.hami_kube_scheduler.kill()
+    bench = Bench(plane, nodes)
+    bench.add_nodes()
+    process, _ = bench.extender(plain=True)
+    plain = bench.batch("plain Binding", "spread", pods, process)
+    process.kill()
+    process, hami = bench.extender(plain=False)
+    assert hami is not None
+    known_s = first_list_s(hami)
+    runs = [plain, *(bench.batch(policy, policy, pods, process) for policy in ("spread", "binpack"))]
+    hami.stop()
+    process, hami = bench.extender(plain=False, proxied=True)
+    assert hami is not None
+    listing = sum(hami.proxy.requests.values())
+    requests = {}
+    for policy in ("spread", "binpack"):
+        hami.proxy.reset()
+        bench.batch(policy, policy, min(COUNTED, pods), process)
+        requests[policy] = (sum(hami.proxy.requests.values()) / min(COUNTED, pods), dict(hami.proxy.requests))
+    hami.stop()
+    return report(runs, requests, nodes, known_s, listing)
+
+
+def report(
+    runs: Sequence[Run], requests: dict[str, tuple[float, dict[str, int]]], nodes: int, known_s: float, listing: int
+) -> list[str]:
+    plain, spread, binpack = runs
+    lines = [f"{'':14} {'pods/s':>8} {'hand-off':>9} {'CPU/pod':>8} {'failed binds':>13}"]
+    lines += [
+        f"{run.what:14} {run.rate:8.1f} {run.hand_off_s:7.3f} s {run.cpu_ms:5.1f} ms {run.failed:13}" for run in runs
+    ]
+    ratio, limit = spread.rate / plain.rate, 1 / binpack.hand_off_s
+    lines.append(f"spread against a plain Binding: {ratio:.2f} x (floor 0.5)")
+    lines.append(f"binpack against one over the median hand-off: {binpack.rate / limit:.2f} x (floor 0.8)")
+    lines += [
+        f"requests for each pod, {policy}: {each:.2f} (limit 4) {kinds}" for policy, (each, kinds) in requests.items()
+    ]
+    lines.append(f"{nodes} nodes known {known_s:.2f} s after the start (limit 2), {listing} requests")
+    return lines
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--nodes", type=int, default=500)
+    parser.add_argument("--pods", type=int, default=1000)
+    parser.add_argument("--keep", action="store_true", help="keep logs")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="hami-throughput-"))
+    plane = ControlPlane(build.ensure(), folder)
+    try:
+        print("\n".join(measure(plane, options.nodes, options.pods)), flush=True)
+    finally:
+        plane.stop()
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
