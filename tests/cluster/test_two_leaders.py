@@ -62,7 +62,7 @@ class Pair:
         return next(each for each in self.replicas if each is not replica)
 
     def revive(self, replica: Replica) -> None:
-        """Lets a stopped replica go on. Its kube-scheduler ends when it finds its lease lost; kubelet starts it again."""
+        """A stopped replica goes on. Its kube-scheduler ends when it finds its lease lost; kubelet starts it again."""
         replica.signal(signal.SIGCONT)
         wait_until(lambda: not replica.kube_scheduler.alive, 30, f"{replica.host}'s kube-scheduler has noticed")
         replica.kube_scheduler.start()
