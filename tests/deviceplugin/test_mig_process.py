@@ -104,6 +104,7 @@ async def test_a_sigkill_between_the_halves_of_an_instance() -> None:
                 await process.wait()
             await until_instances([False])
             profile.write_text(MIG_CARDS)
+            await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "0", 30)
             await cluster.until(
                 "/api/v1/namespaces/default/pods/p1", lambda pod: pod["status"].get("phase") == "Failed"
             )
