@@ -134,11 +134,12 @@ class Inventory:
     @property
     def undecodable(self) -> dict[str, str]:
         """Node -> problem, for nodes with a register annotation that cannot be read."""
-        problems = {
-            name: next((cards.problem for cards in record.cards.values() if cards.problem), "")
-            for name, record in self._nodes.items()
-        }
-        return {name: problem for name, problem in problems.items() if problem}
+        problems: dict[str, str] = {}
+        for name, record in self._nodes.items():
+            for cards in record.cards.values():
+                if cards.problem:
+                    problems.setdefault(name, cards.problem)
+        return problems
 
     def apply(self, node: Node, now_s: float, now_unix_s: float, *, listed: bool = False) -> bool:
         """Takes a node as the API server has it.

@@ -7,14 +7,16 @@ stays. Core "ratios" are 0..100 and the memory ratio of a node's card is 0..1, a
 from __future__ import annotations
 
 import asyncio
+import functools
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from hami import __version__
@@ -25,6 +27,7 @@ from hami.core.reasons import NODE_UNREGISTERED
 from hami.obs import metrics
 from hami.placement.claims import Claim
 from hami.placement.world import NodeView, World
+from hami.web.exposition import Family, Row, as_metric, stream
 from hami.web.legacy_metrics import with_legacy
 
 MIB: Final = 1024 * 1024
@@ -59,45 +62,59 @@ class Stats(Protocol):
 
 
 def snapshot(world: World, *, legacy: bool = False) -> CollectorRegistry:
-    """The state as it is now, taken on the loop, as families that any thread may gather and render.
-
-    Rendering tens of thousands of cards takes longer than the loop may wait (design 4, promise 7).
-    """
+    """The state as it is now, taken on the loop, as families that any thread may gather."""
+    world.settle_now()
+    families = _families(_views(world), list(world.ledger.claims()), [*_quotas(world), *_troubles(world)])
     registry = CollectorRegistry()
-    registry.register(_Cards(world, legacy=legacy))
+    registry.register(_Families(list(with_legacy(families) if legacy else families)))
     return registry
 
 
-class _Cards(Collector):
-    """Views and claims of one moment. Nothing of what `collect` reads changes afterwards."""
-
-    def __init__(self, world: World, *, legacy: bool = False) -> None:
-        """`legacy`: names of HAMi before 2.9 as well."""
-        world.settle_now()
-        self._legacy = legacy
-        views = [view for name in sorted(world.inventory.names()) if (view := world.view(name))]
-        self._views = views
-        self._claims = list(world.ledger.claims())
-        self._few = [*_quotas(world), *_troubles(world, views)]
+class _Families(Collector):
+    def __init__(self, families: list[Family]) -> None:
+        self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """Every family; with legacy names each is followed by its twin."""
-        return with_legacy(self._families()) if self._legacy else self._families()
+        return map(as_metric, self._families)
 
-    def _families(self) -> Iterator[Metric]:
-        """One pass over cards for each kind of family, and one over claims."""
-        yield from _cards(self._views)
-        yield from _overview(self._views)
-        yield from _pods(self._claims)
-        yield _mig_instances(self._views, self._claims)
-        yield from self._few
-        build = GaugeMetricFamily(
-            "hami_build_info",
-            "Build",
-            labels=("version", "revision", "build_date", "go_version", "compiler", "platform"),
-        )
-        build.add_metric((__version__, "", "", "", platform.python_implementation(), platform.machine()), 1)
-        yield build
+
+async def page(world: World, *, legacy: bool = False) -> AsyncIterator[bytes]:
+    """The same as text, in chunks and in slices: tens of thousands of cards take longer than the loop may wait
+    (design 4, promise 7). With legacy names each family is followed by its twin."""
+    await world.settle()
+    views = _views(world)
+    await asyncio.sleep(0)
+    claims = list(world.ledger.claims())
+    await asyncio.sleep(0)
+    families = _families(views, claims, [*_quotas(world), *_troubles(world)])
+    async for chunk in stream(with_legacy(families) if legacy else families):
+        yield chunk
+    yield generate_latest(metrics.registry)
+
+
+def _views(world: World) -> list[NodeView]:
+    return [view for name in sorted(world.inventory.names()) if (view := world.view(name))]
+
+
+def _families(views: list[NodeView], claims: list[Claim], few: list[Family]) -> Iterator[Family]:
+    """Nothing of what they read changes afterwards, whenever their rows are made."""
+    yield from _cards(views)
+    yield from _overview(views)
+    yield from _pods(claims)
+    yield Family(
+        "hami_node_gpu_mig_instance_info",
+        "MIG instance that a pod holds, 1",
+        MIG_LABELS,
+        functools.partial(_mig_instances, views, claims),
+    )
+    yield from few
+    labels = ("version", "revision", "build_date", "go_version", "compiler", "platform")
+    build = (__version__, "", "", "", platform.python_implementation(), platform.machine())
+    yield _of_few("hami_build_info", "Build", labels, [(build, 1)])
+
+
+def _of_few(name: str, text: str, labels: tuple[str, ...], rows: list[Row]) -> Family:
+    return Family(name, text, labels, lambda: iter(rows))
 
 
 def _each_card(views: Iterable[NodeView]) -> Iterator[tuple[str, Device, Use]]:
@@ -106,52 +123,77 @@ def _each_card(views: Iterable[NodeView]) -> Iterator[tuple[str, Device, Use]]:
             yield view.state.name, device, use
 
 
-def _cards(views: list[NodeView]) -> Iterator[Metric]:
-    for name, text, value in _CARD_METRICS:
-        family = GaugeMetricFamily(name, text, labels=CARD_LABELS)
+def _cards(views: list[NodeView]) -> Iterator[Family]:
+    def rows(value: Callable[[Device, Use], float]) -> Iterator[Row]:
         for node, device, use in _each_card(views):
-            family.add_metric((ZONE, node, device.id, str(device.index), device.type), value(device, use))
-        yield family
+            yield (ZONE, node, device.id, str(device.index), device.type), value(device, use)
+
+    for name, text, value in _CARD_METRICS:
+        yield Family(name, text, CARD_LABELS, functools.partial(rows, value))
 
 
-def _overview(views: list[NodeView]) -> Iterator[Metric]:
-    cores = (*CARD_LABELS[:4], "device_cores", "device_type")
-    allocated = GaugeMetricFamily("hami_gpu_memory_allocated_bytes", "Memory promised to pods", labels=cores)
-    overview = GaugeMetricFamily(
+def _overview(views: list[NodeView]) -> Iterator[Family]:
+    def allocated() -> Iterator[Row]:
+        for node, device, use in _each_card(views):
+            cores = str(device.core_percent)
+            yield (ZONE, node, device.id, str(device.index), cores, device.type), use.memory_mib * MIB
+
+    def overview() -> Iterator[Row]:
+        for node, device, use in _each_card(views):
+            size = (str(device.core_percent), str(device.memory_mib))
+            yield (ZONE, node, device.id, str(device.index), *size, device.type), use.memory_mib * MIB
+
+    def ratio() -> Iterator[Row]:
+        for node, device, use in _each_card(views):
+            if device.memory_mib:
+                labels = (ZONE, node, device.id, str(device.index), device.type)
+                yield labels, use.memory_mib / device.memory_mib
+
+    card = CARD_LABELS[:4]
+    yield Family(
+        "hami_gpu_memory_allocated_bytes",
+        "Memory promised to pods",
+        (*card, "device_cores", "device_type"),
+        allocated,
+    )
+    yield Family(
         "hami_node_gpu_overview",
         "Memory promised to pods, with the card's size",
-        labels=(*CARD_LABELS[:4], "device_cores", "device_memory_limit", "device_type"),
+        (*card, "device_cores", "device_memory_limit", "device_type"),
+        overview,
     )
-    ratio = GaugeMetricFamily(
-        "hami_node_gpu_memory_allocated_ratio", "Share of a card's memory that is promised, 0 to 1", labels=CARD_LABELS
+    yield Family(
+        "hami_node_gpu_memory_allocated_ratio",
+        "Share of a card's memory that is promised, 0 to 1",
+        CARD_LABELS,
+        ratio,
     )
-    for node, device, use in _each_card(views):
-        card = (ZONE, node, device.id, str(device.index))
-        used = use.memory_mib * MIB
-        allocated.add_metric((*card, str(device.core_percent), device.type), used)
-        overview.add_metric((*card, str(device.core_percent), str(device.memory_mib), device.type), used)
-        if device.memory_mib:
-            ratio.add_metric((*card, device.type), use.memory_mib / device.memory_mib)
-    yield from (allocated, overview, ratio)
 
 
-def _pods(claims: Iterable[Claim]) -> Iterator[Metric]:
-    memory = GaugeMetricFamily("hami_vgpu_memory_allocated_bytes", "Memory promised to a pod", labels=POD_LABELS)
-    cores = GaugeMetricFamily("hami_vgpu_core_allocated_ratio", "Cores promised to a pod in percent", labels=POD_LABELS)
-    for claim in claims:
-        for device, use in claim.charges:
-            labels = (ZONE, claim.namespace, claim.node, claim.name, "0", device)
-            memory.add_metric(labels, use.memory_mib * MIB)
-            cores.add_metric(labels, use.core_percent)
-    yield from (memory, cores)
+def _pods(claims: list[Claim]) -> Iterator[Family]:
+    def rows(value: Callable[[Use], float]) -> Iterator[Row]:
+        for claim in claims:
+            for device, use in claim.charges:
+                yield (ZONE, claim.namespace, claim.node, claim.name, "0", device), value(use)
+
+    memory, cores = "hami_vgpu_memory_allocated_bytes", "hami_vgpu_core_allocated_ratio"
+    yield Family(
+        memory, "Memory promised to a pod", POD_LABELS, functools.partial(rows, lambda use: use.memory_mib * MIB)
+    )
+    yield Family(
+        cores, "Cores promised to a pod in percent", POD_LABELS, functools.partial(rows, lambda use: use.core_percent)
+    )
 
 
-def _mig_instances(views: Iterable[NodeView], claims: Iterable[Claim]) -> Metric:
+def _mig_instances(views: list[NodeView], claims: list[Claim]) -> Iterator[Row | None]:
     """Instances that a device plugin made for pods, as their reservations say."""
-    family = GaugeMetricFamily("hami_node_gpu_mig_instance_info", "MIG instance that a pod holds, 1", labels=MIG_LABELS)
-    claims = [claim for claim in claims if claim.slices and claim.source]
-    index_of = {(node, card.id): card.index for node, card, _ in _each_card(views)} if claims else {}
+    index_of: dict[tuple[str, str], int] = {}
     for claim in claims:
+        if not (claim.slices and claim.source):
+            yield None
+            continue
+        if not index_of:
+            index_of = {(node, card.id): card.index for node, card, _ in _each_card(views)}
         text = claim.source[MIG_TEXT_AT]
         try:
             made = decode_mig_allocations(text, claim.key) if text else ()
@@ -164,40 +206,36 @@ def _mig_instances(views: Iterable[NodeView], claims: Iterable[Claim]) -> Metric
                 ids = (str(each.gpu_instance_id), str(each.compute_instance_id))
                 place = (str(each.placement.start), str(each.placement.size))
                 card = (ZONE, claim.node, each.gpu_uuid, str(index))
-                family.add_metric((*card, each.mig_uuid, each.profile, *ids, *place), 1)
-    return family
+                yield (*card, each.mig_uuid, each.profile, *ids, *place), 1
 
 
-def _quotas(world: World) -> Iterator[Metric]:
+def _quotas(world: World) -> Iterator[Family]:
     """Limits in force and what counts against them, in MiB, percent and cards; only where a limit is set."""
     labels = ("zone", "namespace", "quota_name")
-    limits = GaugeMetricFamily("hami_resource_quota_limit", "Limit of a namespace in MiB or percent", labels=labels)
-    used = GaugeMetricFamily(
-        "hami_resource_quota_used",
-        "What the pods of a namespace hold, in MiB or percent",
-        labels=(*labels, "limit"),
-    )
+    limits: list[Row] = []
+    used: list[Row] = []
     for namespace, of_namespace in world.quotas.limits():
         uses = world.ledger.namespaces.of(namespace)
         for vendor in of_namespace:
-            use = uses.get(vendor.word, NO_USE)
-            for limit, value in vendor.against(use):
-                limits.add_metric((ZONE, namespace, limit.resource), limit.value)
-                used.add_metric((ZONE, namespace, limit.resource, str(limit.value)), value)
-    yield from (limits, used)
+            for limit, value in vendor.against(uses.get(vendor.word, NO_USE)):
+                limits.append(((ZONE, namespace, limit.resource), limit.value))
+                used.append(((ZONE, namespace, limit.resource, str(limit.value)), value))
+    yield _of_few("hami_resource_quota_limit", "Limit of a namespace in MiB or percent", labels, limits)
+    text = "What the pods of a namespace hold, in MiB or percent"
+    yield _of_few("hami_resource_quota_used", text, (*labels, "limit"), used)
 
 
-def _troubles(world: World, views: list[NodeView]) -> Iterator[Metric]:
-    out = GaugeMetricFamily("hami_scheduler_nodes_out", "Registered nodes that take no new shares")
-    out.add_metric((), sum(1 for view in views if view.problem and view.problem != NODE_UNREGISTERED))
-    undecodable = GaugeMetricFamily(
-        "hami_scheduler_undecodable", "Annotations that cannot be read, by kind", labels=("kind",)
-    )
-    undecodable.add_metric(("register",), len(world.inventory.undecodable))
-    undecodable.add_metric(("allocation",), len(world.ledger.undecodable))
-    expired = GaugeMetricFamily("hami_scheduler_reservations_expired", "Reservations dropped by the backstop")
-    expired.add_metric((), world.ledger.expired_total)
-    yield from (out, undecodable, expired)
+def _troubles(world: World) -> Iterator[Family]:
+    problems = [view.problem for name in world.inventory.names() if (view := world.view(name)) and view.problem]
+    out = sum(1 for problem in problems if problem != NODE_UNREGISTERED)
+    yield _of_few("hami_scheduler_nodes_out", "Registered nodes that take no new shares", (), [((), out)])
+    kinds: list[Row] = [
+        (("register",), len(world.inventory.undecodable)),
+        (("allocation",), len(world.ledger.undecodable)),
+    ]
+    yield _of_few("hami_scheduler_undecodable", "Annotations that cannot be read, by kind", ("kind",), kinds)
+    expired: list[Row] = [((), world.ledger.expired_total)]
+    yield _of_few("hami_scheduler_reservations_expired", "Reservations dropped by the backstop", (), expired)
 
 
 def app(world: World, stats: Mapping[str, Stats], *, legacy: bool = False) -> FastAPI:
@@ -205,13 +243,10 @@ def app(world: World, stats: Mapping[str, Stats], *, legacy: bool = False) -> Fa
     application = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @application.get("/metrics")
-    async def scrape() -> Response:
+    async def scrape() -> StreamingResponse:
         for kind, of_kind in stats.items():
             metrics.relists.labels(kind).set(of_kind.lists)
             metrics.last_event_age_seconds.labels(kind).set(time.monotonic() - of_kind.last_heard_monotonic_s)
-        await world.settle()
-        cards = await asyncio.to_thread(generate_latest, snapshot(world, legacy=legacy))
-        text = cards + generate_latest(metrics.registry)
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+        return StreamingResponse(page(world, legacy=legacy), media_type=CONTENT_TYPE_LATEST)
 
     return application

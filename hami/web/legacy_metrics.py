@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
-from prometheus_client.core import GaugeMetricFamily, Metric
+
+from hami.web.exposition import Family, Row
 
 
 class _Twin(msgspec.Struct, frozen=True):
@@ -49,22 +51,26 @@ TWINS: Final[dict[str, _Twin]] = {
 }
 
 
-def with_legacy(families: Iterable[Metric]) -> Iterator[Metric]:
+def with_legacy(families: Iterable[Family]) -> Iterator[Family]:
     """Each family, followed by its twin under the legacy name where it has one."""
     for family in families:
         yield family
         twin = TWINS.get(family.name)
         if twin is not None:
-            yield _twin(family, twin)
+            labels = tuple(old for old, _ in twin.labels)
+            yield Family(twin.name, family.text, labels, functools.partial(_twin_rows, family, twin))
 
 
-def _twin(family: Metric, twin: _Twin) -> Metric:
-    legacy = GaugeMetricFamily(twin.name, family.documentation, labels=[old for old, _ in twin.labels])
+def _twin_rows(family: Family, twin: _Twin) -> Iterator[Row | None]:
+    places = [family.labels.index(new) for _, new in twin.labels]
     seen: set[tuple[str, ...]] = set()
-    for sample in family.samples:
-        values = tuple(sample.labels[new] for _, new in twin.labels)
+    for row in family.rows():
+        if row is None:
+            yield None
+            continue
+        values = tuple([row[0][place] for place in places])
         # Fewer labels: several instances of one profile on one card are one series.
         if values not in seen:
-            seen.add(values)
-            legacy.add_metric(values, sample.value)
-    return legacy
+            if len(places) < len(family.labels):
+                seen.add(values)
+            yield values, row[1]
