@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.node import tools
+
 CA_BUNDLE: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 _POLICY: Final = '{"default":[{"type":"insecureAcceptAnything"}]}'
 """Everything in the store is made here or loaded by name; there is no signature to check."""
@@ -27,12 +29,18 @@ def cache() -> Path:
     return Path(os.environ.get("HAMI_CACHE") or "~/.cache/hami").expanduser()
 
 
-def missing() -> str:
-    """Why images cannot be built here; empty when they can."""
-    lacks = [program for program in ("buildah", "mmdebstrap") if not shutil.which(program)]
-    if lacks:
-        return f"{' and '.join(lacks)} missing: Debian: apt-get install {' '.join(lacks)}"
-    return "" if os.geteuid() == 0 else "images are built as root"
+def provide() -> None:
+    """Finds the tools that images are built with: the machine's, else unpacked from Debian packages into HAMI_CACHE.
+
+    Raises BuildahError where neither can be had.
+    """
+    if os.geteuid() != 0:
+        raise BuildahError("images are built as root")
+    if not all(shutil.which(program) for program in tools.BUILD_PACKAGES):
+        try:
+            os.environ.update(tools.ensure(tools.BUILD_PACKAGES).environment())
+        except tools.ToolsError as error:
+            raise BuildahError(f"{' and '.join(tools.BUILD_PACKAGES)} are missing: {error}") from error
 
 
 class Buildah:
@@ -41,16 +49,21 @@ class Buildah:
     def __init__(self, store: Path | None = None) -> None:
         self.store = store or cache() / "buildah"
         self.store.mkdir(parents=True, exist_ok=True)
-        self._policy = self.store / "policy.json"
-        self._policy.write_text(_POLICY)
+        self.policy = self.store / "policy.json"
+        """Which signatures are asked for: none."""
+        self.policy.write_text(_POLICY)
+
+    @property
+    def command(self) -> list[str]:
+        """buildah, with this store."""
+        return ["buildah", f"--root={self.store}/root", f"--runroot={self.store}/run", "--storage-driver=overlay"]
 
     def run(self, *arguments: str) -> str:
         """Output of one command. Raises BuildahError with the end of what it printed."""
-        places = [f"--root={self.store}/root", f"--runroot={self.store}/run", "--storage-driver=overlay"]
         temporary = self.store / "tmp"
         temporary.mkdir(exist_ok=True)
         environment = {**os.environ, "BUILDAH_ISOLATION": "chroot", "TMPDIR": str(temporary)}
-        command = ["buildah", *places, *arguments]
+        command = [*self.command, *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             end = "\n".join((done.stdout + done.stderr).splitlines()[-25:])
@@ -67,7 +80,7 @@ class Buildah:
 
     def build(self, name: str, context: Path, dockerfile: Path, arguments: Mapping[str, str]) -> None:
         """`buildah bud` with layers kept, so that what did not change is not made again."""
-        flags = ["--layers", "--network=host", f"--signature-policy={self._policy}", "--pull=never"]
+        flags = ["--layers", "--network=host", f"--signature-policy={self.policy}", "--pull=never"]
         passed = {key: os.environ[key] for key in _PASSED_ON if os.environ.get(key)}
         if CA_BUNDLE.exists():
             flags.append(f"--volume={CA_BUNDLE}:{CA_BUNDLE}:ro")
@@ -79,16 +92,6 @@ class Buildah:
         """Write an image to an OCI archive that `ctr images import` reads; it appears whole or not at all."""
         part = archive.with_name(f"part-{archive.name}")
         part.unlink(missing_ok=True)
-        flags = ["--disable-compression", f"--signature-policy={self._policy}"]
+        flags = ["--disable-compression", f"--signature-policy={self.policy}"]
         self.run("push", *flags, name, f"oci-archive:{part}:{name}")
         part.replace(archive)
-
-    def load(self, archive: Path) -> str:
-        """Take an image from an OCI or docker archive into the store; its id."""
-        kind = "docker-archive" if _is_docker_archive(archive) else "oci-archive"
-        return self.run("pull", "--quiet", f"--signature-policy={self._policy}", f"{kind}:{archive}")
-
-
-def _is_docker_archive(archive: Path) -> bool:
-    done = subprocess.run(["tar", "--list", "--file", str(archive)], capture_output=True, text=True, check=False)
-    return "manifest.json" in done.stdout.split()

@@ -23,14 +23,20 @@ from typing import Final
 
 from hami import __version__
 from scripts import base_image
-from scripts.buildah import Buildah, BuildahError, cache, missing
+from scripts.buildah import Buildah, BuildahError, cache, provide
 from tests.cluster import build as control_plane
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-_COMMON: Final = ("hami", "docker", "requirements/runtime.lock", "LICENSE")
+_COMMON: Final = ("hami", "docker/install-packages.sh", "requirements/runtime.lock", "LICENSE")
 SOURCES: Final = {
     "hami-scheduler": ("Dockerfile.scheduler", *_COMMON),
-    "hami-device-plugin": ("Dockerfile.plugin", *_COMMON, "requirements/build.lock"),
+    "hami-device-plugin": (
+        "Dockerfile.plugin",
+        *_COMMON,
+        "docker/vgpu-init.sh",
+        "docker/clean-node.sh",
+        "requirements/build.lock",
+    ),
 }
 """Our images: the Dockerfile first, then everything that it copies."""
 
@@ -121,10 +127,8 @@ def _kube_scheduler() -> Image:
 
 def main(names: Sequence[str]) -> int:
     """Builds and prints a table: seconds, MB unpacked, MB over the base, archive."""
-    if why := missing():
-        print(f"cannot build images: {why}", file=sys.stderr)
-        return 1
     try:
+        provide()
         print(f"{'image':<40} {'s':>6} {'MB':>7} {'over base':>9}  archive")
         base = image_megabytes(Buildah(), base_image.ensure(Buildah()))
         for name in names or (*SOURCES, "kube-scheduler"):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from hami.core.keys import BIND_EPOCH, NODE_LOCK, ROOM_FREED
 from hami.deviceplugin.cdi_files import remove_cdi_files
 from hami.deviceplugin.host_files import orphaned_dirs, remove_dirs
 from hami.deviceplugin.settings import PluginSettings
@@ -31,7 +32,8 @@ async def clean_up(settings: PluginSettings, writer: KubeWriter) -> None:
     lock = NodeLock(settings.kubelet_dir, settings.plugin_socket.stem)
     lock.acquire()
     try:
-        keys = (HANDSHAKE_KEY, REGISTER_KEY, SCORE_KEY)
+        # The scheduler's: a node that offers nothing takes no Binding.
+        keys = (HANDSHAKE_KEY, REGISTER_KEY, SCORE_KEY, NODE_LOCK, BIND_EPOCH, ROOM_FREED)
         await writer.patch_node_annotations(settings.node_name, dict.fromkeys(keys))
         alive = await writer.pod_uids_on_node(settings.node_name)
         await asyncio.to_thread(_clean_host, settings, alive)
