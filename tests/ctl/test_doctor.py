@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography import x509
 
 from hami.apps import cli
 from hami.certs import make
@@ -239,6 +240,12 @@ SERVED: dict[str, tuple[make.CertificatePair, Callable[[], str], list[tuple[str,
         "",
     ),
     "soon over": (short := pair(10), lambda: bundle(short), [("warning", "certificate")] * 2, "ends in"),
+    "after a renewal": (
+        renewed := pair(),
+        lambda: base64.b64encode(renewed.ca_pem + pair(5, begins_days_ago=9).ca_pem).decode(),
+        [],
+        "",
+    ),
     "over": (old := pair(5, begins_days_ago=9), lambda: bundle(old), [("error", "certificate")] * 2, "ended at"),
 }
 
@@ -313,7 +320,14 @@ async def test_text_and_exit_status_of_a_sound_cluster(tmp_path: Path, capsys: p
         async with cluster(tmp_path, node(), config):
             flags = ["doctor", "--kubeconfig", str(tmp_path / "kubeconfig")]
             assert await asyncio.to_thread(cli.run, "kubectl hami", flags) == 0
-    assert capsys.readouterr().out.startswith("nothing is wrong (1 nodes, 1 cards")
+    *dates, summary = capsys.readouterr().out.splitlines()
+    assert summary.startswith("nothing is wrong (1 nodes, 1 cards")
+    ends = f"{x509.load_pem_x509_certificate(MINE.cert_pem).not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+    assert [each.partition(" is valid from ")[0] for each in dates] == [
+        "webhook hami-webhook: an authority of caBundle",
+        "webhook hami-webhook: the served certificate",
+    ]
+    assert all(each.endswith(f" to {ends}") for each in dates)
 
 
 @pytest.mark.parametrize("flags", [["--bogus"], ["--webhook-address", "nowhere"], ["--kubeconfig", "no/such/file"]])

@@ -33,7 +33,8 @@ async def examine(
     world = world_of(snapshot, registry)
     findings = [*check_cards(snapshot, world), *check_pods(snapshot, registry)]
     findings += await _lasting(client, snapshot, list(check_tokens(snapshot)), second_look_s)
-    findings += await check_webhook(snapshot, dial)
+    dates: list[str] = []
+    findings += await check_webhook(snapshot, dial, dates)
     return Report(
         ok=not any(is_trouble(each) for each in findings),
         nodes=len(snapshot.nodes),
@@ -41,6 +42,7 @@ async def examine(
         cards=card_count(world),
         findings=tuple(ranked(findings)),
         notes=tuple(snapshot.notes),
+        certificates=tuple(dates),
     )
 
 

@@ -25,6 +25,8 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     cards: int
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
+    certificates: tuple[str, ...] = ()
+    """From when to when each certificate that was seen is valid."""
 
 
 def print_json(report: Report) -> None:
@@ -41,6 +43,8 @@ def print_text(report: Report) -> None:
         console.print(Text(f"        {finding.problem}"))
         if finding.advice:
             console.print(Text(f"        → {finding.advice}", style="dim"))
+    for line in report.certificates:
+        console.print(Text(line, style="dim"))
     for note in report.notes:
         console.print(Text(f"not looked at: {note}", style="dim"))
     console.print(

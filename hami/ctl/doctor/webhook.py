@@ -44,8 +44,9 @@ def endpoint_of(webhook: Webhook) -> Endpoint | None:
     return None
 
 
-async def check_webhook(snapshot: Snapshot, dial: Endpoint | None) -> list[Finding]:
-    """Every check of webhooks. `dial` replaces the address (not the name) that is connected to."""
+async def check_webhook(snapshot: Snapshot, dial: Endpoint | None, dates: list[str]) -> list[Finding]:
+    """Every check of webhooks. `dial` replaces the address (not the name) that is connected to; `dates` is given a line
+    for each certificate that was seen."""
     if snapshot.configurations is None:
         return [Finding(Severity.NOTE, WEBHOOK, "webhook", "configurations cannot be read with these rights")]
     if not snapshot.configurations:
@@ -55,21 +56,23 @@ async def check_webhook(snapshot: Snapshot, dial: Endpoint | None) -> list[Findi
     findings: list[Finding] = []
     for configuration in snapshot.configurations:
         for webhook in hamis(configuration):
-            findings += await _check_one(snapshot, configuration.metadata.name, webhook, dial)
+            findings += await _check_one(snapshot, configuration.metadata.name, webhook, dial, dates)
     return findings
 
 
-async def _check_one(snapshot: Snapshot, name: str, webhook: Webhook, dial: Endpoint | None) -> list[Finding]:
+async def _check_one(
+    snapshot: Snapshot, name: str, webhook: Webhook, dial: Endpoint | None, dates: list[str]
+) -> list[Finding]:
     subject = f"webhook {name}"
     endpoint = endpoint_of(webhook)
     if endpoint is None:
         return [Finding(Severity.ERROR, WEBHOOK, subject, "names neither a URL nor a Service", _PATCH)]
     findings = list(_service_findings(snapshot, subject, webhook))
-    bundle, problems = _bundle(subject, webhook.client_config.ca_bundle, snapshot.unix_s)
+    bundle, problems = _bundle(subject, webhook.client_config.ca_bundle, snapshot.unix_s, dates)
     findings += problems
     if dial is not None:
         endpoint = Endpoint(dial.host, dial.port, endpoint.server_name)
-    return findings + await _connect(subject, endpoint, bundle, snapshot.unix_s)
+    return findings + await _connect(subject, endpoint, bundle, snapshot.unix_s, dates)
 
 
 def _service_findings(snapshot: Snapshot, subject: str, webhook: Webhook) -> Iterator[Finding]:
@@ -104,7 +107,7 @@ def _effect(webhook: Webhook) -> str:
     return "refused" if webhook.failure_policy == "Fail" else "created without HAMi"
 
 
-def _bundle(subject: str, text: str, unix_s: float) -> tuple[bytes, list[Finding]]:
+def _bundle(subject: str, text: str, unix_s: float, dates: list[str]) -> tuple[bytes, list[Finding]]:
     """The authority's PEM, empty where there is none that can be used."""
     if not text:
         problem = "has no caBundle: the API server trusts public authorities only"
@@ -114,8 +117,16 @@ def _bundle(subject: str, text: str, unix_s: float) -> tuple[bytes, list[Finding
         authorities = x509.load_pem_x509_certificates(pem)
     except (binascii.Error, ValueError) as error:
         return b"", [Finding(Severity.ERROR, CERTIFICATE, subject, f"caBundle cannot be read: {error}", _PATCH)]
-    findings = [each for one in authorities for each in _dates(subject, "caBundle's certificate", one, unix_s)]
+    dates += [_life(f"{subject}: an authority of caBundle", one) for one in authorities]
+    judged = [list(_dates(subject, "caBundle's certificate", one, unix_s)) for one in authorities]
+    # After a renewal the one before stays for a while; which of them signed what is served is looked at below.
+    findings = [] if any(not each for each in judged) else [finding for each in judged for finding in each]
     return pem, findings
+
+
+def _life(what: str, certificate: x509.Certificate) -> str:
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return f"{what} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC"
 
 
 def _dates(subject: str, what: str, certificate: x509.Certificate, unix_s: float) -> Iterator[Finding]:
@@ -131,7 +142,7 @@ def _dates(subject: str, what: str, certificate: x509.Certificate, unix_s: float
         yield Finding(Severity.WARNING, CERTIFICATE, subject, problem, advice)
 
 
-async def _connect(subject: str, endpoint: Endpoint, bundle: bytes, unix_s: float) -> list[Finding]:
+async def _connect(subject: str, endpoint: Endpoint, bundle: bytes, unix_s: float, dates: list[str]) -> list[Finding]:
     anyone = ssl.create_default_context()
     anyone.check_hostname = False
     anyone.verify_mode = ssl.CERT_NONE
@@ -140,6 +151,7 @@ async def _connect(subject: str, endpoint: Endpoint, bundle: bytes, unix_s: floa
     except (OSError, TimeoutError) as error:
         return [_unreachable(subject, endpoint, error)]
     served = x509.load_der_x509_certificate(der)
+    dates.append(_life(f"{subject}: the served certificate", served))
     findings = list(_dates(subject, "the served certificate", served, unix_s))
     if findings and findings[0].severity is Severity.ERROR:
         return findings
