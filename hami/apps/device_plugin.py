@@ -35,7 +35,7 @@ from hami.kube.writer import KubeWriter
 from hami.nvml.probe import DeviceProbe, open_probe
 from hami.obs import logs
 from hami.vendors.nvidia.names import MODE_MIG
-from hami.web import app
+from hami.web.plugin_ops import plugin_app
 from hami.web.server import Listener, serving
 
 log = structlog.get_logger("hami.device-plugin")
@@ -216,7 +216,7 @@ class Process:
     def _listeners(self) -> list[Listener]:
         if self._settings.ops_listen is None:
             return []
-        return [Listener(self._settings.ops_listen, app.plugin_app(self._missing, self._counters), None)]
+        return [Listener(self._settings.ops_listen, plugin_app(self._missing, self._counters), None)]
 
     def _missing(self) -> str:
         registered = self._plugin is not None and self._plugin.registered.is_set()

@@ -17,9 +17,12 @@ _POLL_S: Final = 0.05
 
 
 async def wait_for_shim(settings: PluginSettings, until_s: float) -> None:
-    """Waits until nothing is missing, at most until `until_s` of the loop's clock."""
+    """Waits until nothing is missing, at most until `until_s` of the loop's clock.
+
+    Three looks at a local disk: a thread for them would take longer than they do.
+    """
     loop = asyncio.get_running_loop()
-    while await asyncio.to_thread(shim_problem, settings):
+    while shim_problem(settings):
         left_s = until_s - loop.time()
         if left_s <= 0:
             return

@@ -37,20 +37,6 @@ def build(
     return app
 
 
-def plugin_app(ready: Callable[[], str], counters: Callable[[], Mapping[str, float]]) -> asgi.App:
-    """Health, version and `/metrics` of a device plugin; `counters` gives metric names without their prefix."""
-    app = ops_app(ready)
-
-    @app.get("/metrics")
-    def metrics() -> Response:
-        lines = [
-            f"# TYPE hami_plugin_{name} gauge\nhami_plugin_{name} {value:g}\n" for name, value in counters().items()
-        ]
-        return Response("".join(lines), media_type="text/plain; version=0.0.4")
-
-    return app
-
-
 def ops_app(ready: Callable[[], str]) -> FastAPI:
     """Health and version routes."""
     app = FastAPI(title="hami", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
