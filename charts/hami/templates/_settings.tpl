@@ -113,3 +113,11 @@ securityContext:
 {{ toYaml . | indent 2 }}
 {{- end }}
 {{- end -}}
+
+{{/* Not empty for a security context with CAP_SYS_ADMIN: NVIDIA's runtime starts a container that asks for the MIG
+capabilities with it only, and refuses it otherwise. */}}
+{{- define "hami.administers" -}}
+{{- $context := . | default dict }}
+{{- $added := (($context.capabilities | default dict).add | default list) }}
+{{- if or $context.privileged (has "SYS_ADMIN" $added) (has "CAP_SYS_ADMIN" $added) (has "ALL" $added) }}yes{{ end }}
+{{- end -}}
