@@ -45,6 +45,7 @@ from hami.placement.pod_labels import PodLabels
 from hami.placement.preemptable import PreemptableFilters
 from hami.placement.preemption import Preemption
 from hami.placement.reservations import ReservationCheck
+from hami.placement.token_sweep import TokenSweep
 from hami.placement.world import World
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.web import app, asgi, card_metrics
@@ -106,7 +107,7 @@ class Scheduler:
         upkeep = Upkeep(settings, client, recorder, self.world, self._config)
         tls = await upkeep.serving()
         writer = KubeWriter(client)
-        labels = PodLabels(writer, lambda: self._leadership is None or self._leadership.leads)
+        labels = PodLabels(writer, self._leads)
         nodes, pods = self._reflectors(client, labels)
         self._watches = (nodes.stats, pods.stats)
         quotas = QuotaWatch(client, self.world)
@@ -123,6 +124,8 @@ class Scheduler:
         jobs.append(self._audit(Auditor(self.world, KubeWriter(client, Lane.DEFAULT), recorder)))
         jobs.append(ReservationCheck(self.world, KubeWriter(client, Lane.DEFAULT)).run())
         jobs.append(self.world.waking.run(KubeWriter(client, Lane.DEFAULT), self.world.settle, self.world.is_gone))
+        sweep = TokenSweep(self.world, KubeWriter(client, Lane.DEFAULT), settings.node_lock_timeout_s, self._leads)
+        jobs.append(sweep.run())
         jobs.append(self._wait_synced(nodes, pods, quotas))
         jobs += self._follow_leadership(client)
         jobs += upkeep.jobs(self._synced)
@@ -184,6 +187,9 @@ class Scheduler:
             jobs.append(self._leadership.run())
         self._show_role(leads=not settings.leader_elect)
         return jobs
+
+    def _leads(self) -> bool:
+        return self._leadership is None or self._leadership.leads
 
     def _on_leadership(self, leads: bool) -> None:
         assert self._binder is not None

@@ -32,6 +32,9 @@ token_wait_seconds: Final = Histogram(
     registry=registry,
     buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 30),
 )
+tokens_swept: Final = Counter(
+    "hami_scheduler_tokens_swept", "Tokens without an owner that were taken off nodes", registry=registry
+)
 admissions: Final = Counter(
     "hami_scheduler_admissions", "Admission answers, by verdict", ["verdict"], registry=registry
 )
