@@ -7,7 +7,7 @@ from typing import Final
 
 from hami.placement.ports import Clock
 
-SLICE_S: Final = 0.003
+SLICE_S: Final = 0.002
 """Bulk work gives way after this long."""
 
 

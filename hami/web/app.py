@@ -42,16 +42,16 @@ def ops_app(ready: Callable[[], str]) -> FastAPI:
     app = FastAPI(title="hami", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.get("/healthz")
-    def healthz() -> Response:
+    async def healthz() -> Response:
         return Response(status_code=200)
 
     @app.get("/readyz")
-    def readyz() -> Response:
+    async def readyz() -> Response:
         missing = ready()
         return Response(missing, status_code=503 if missing else 200, media_type="text/plain")
 
     @app.get("/version")
-    def version() -> dict[str, str]:
+    async def version() -> dict[str, str]:
         return {"version": __version__}
 
     return app

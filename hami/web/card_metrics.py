@@ -13,8 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
-from fastapi import FastAPI
-from fastapi.responses import StreamingResponse
+from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -27,6 +26,7 @@ from hami.core.reasons import NODE_UNREGISTERED
 from hami.obs import metrics
 from hami.placement.claims import Claim
 from hami.placement.world import NodeView, World
+from hami.web.asgi import Streamed
 from hami.web.exposition import Family, Row, as_metric, stream
 from hami.web.legacy_metrics import with_legacy
 
@@ -45,6 +45,7 @@ MIG_LABELS: Final = (
 )
 MIG_TEXT_AT: Final = 2
 """Where `Claim.source` has the MIG reservations."""
+_NODES_IN_A_STEP: Final = 1000
 
 _CARD_METRICS: Final[tuple[tuple[str, str, Callable[[Device, Use], float]], ...]] = (
     ("hami_gpu_memory_limit_bytes", "Registered memory of a card", lambda card, _: card.memory_mib * MIB),
@@ -64,7 +65,9 @@ class Stats(Protocol):
 def snapshot(world: World, *, legacy: bool = False) -> CollectorRegistry:
     """The state as it is now, taken on the loop, as families that any thread may gather."""
     world.settle_now()
-    families = _families(_views(world), list(world.ledger.claims()), [*_quotas(world), *_troubles(world)])
+    views = [view for name in sorted(world.inventory.names()) if (view := world.view(name))]
+    few = [*_quotas(world), _nodes_out(views), *_troubles(world)]
+    families = _families(views, list(world.ledger.claims()), few)
     registry = CollectorRegistry()
     registry.register(_Families(list(with_legacy(families) if legacy else families)))
     return registry
@@ -82,18 +85,20 @@ async def page(world: World, *, legacy: bool = False) -> AsyncIterator[bytes]:
     """The same as text, in chunks and in slices: tens of thousands of cards take longer than the loop may wait
     (design 4, promise 7). With legacy names each family is followed by its twin."""
     await world.settle()
-    views = _views(world)
+    views: list[NodeView] = []
+    for number, name in enumerate(sorted(world.inventory.names()), start=1):
+        if view := world.view(name):
+            views.append(view)
+        if not number % _NODES_IN_A_STEP:
+            await asyncio.sleep(0)
+    few = [*_quotas(world), _nodes_out(views)]
     await asyncio.sleep(0)
-    claims = list(world.ledger.claims())
+    few += _troubles(world)
     await asyncio.sleep(0)
-    families = _families(views, claims, [*_quotas(world), *_troubles(world)])
+    families = _families(views, list(world.ledger.claims()), few)
     async for chunk in stream(with_legacy(families) if legacy else families):
         yield chunk
     yield generate_latest(metrics.registry)
-
-
-def _views(world: World) -> list[NodeView]:
-    return [view for name in sorted(world.inventory.names()) if (view := world.view(name))]
 
 
 def _families(views: list[NodeView], claims: list[Claim], few: list[Family]) -> Iterator[Family]:
@@ -225,10 +230,12 @@ def _quotas(world: World) -> Iterator[Family]:
     yield _of_few("hami_resource_quota_used", text, (*labels, "limit"), used)
 
 
+def _nodes_out(views: list[NodeView]) -> Family:
+    out = sum(1 for view in views if view.problem and view.problem != NODE_UNREGISTERED)
+    return _of_few("hami_scheduler_nodes_out", "Registered nodes that take no new shares", (), [((), out)])
+
+
 def _troubles(world: World) -> Iterator[Family]:
-    problems = [view.problem for name in world.inventory.names() if (view := world.view(name)) and view.problem]
-    out = sum(1 for problem in problems if problem != NODE_UNREGISTERED)
-    yield _of_few("hami_scheduler_nodes_out", "Registered nodes that take no new shares", (), [((), out)])
     kinds: list[Row] = [
         (("register",), len(world.inventory.undecodable)),
         (("allocation",), len(world.ledger.undecodable)),
@@ -243,10 +250,10 @@ def app(world: World, stats: Mapping[str, Stats], *, legacy: bool = False) -> Fa
     application = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @application.get("/metrics")
-    async def scrape() -> StreamingResponse:
+    async def scrape() -> Response:
         for kind, of_kind in stats.items():
             metrics.relists.labels(kind).set(of_kind.lists)
             metrics.last_event_age_seconds.labels(kind).set(time.monotonic() - of_kind.last_heard_monotonic_s)
-        return StreamingResponse(page(world, legacy=legacy), media_type=CONTENT_TYPE_LATEST)
+        return Streamed(page(world, legacy=legacy), CONTENT_TYPE_LATEST)
 
     return application
