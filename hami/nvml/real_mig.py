@@ -45,6 +45,7 @@ _CI_PROFILES: Final = {
     7: pynvml.NVML_COMPUTE_INSTANCE_PROFILE_7_SLICE,
     8: pynvml.NVML_COMPUTE_INSTANCE_PROFILE_8_SLICE,
 }
+_UNKNOWN: Final = -1
 _SHARED_ENGINES: Final = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
 
 
@@ -60,15 +61,21 @@ def read_profiles(card: Any) -> tuple[MigProfileFacts, ...]:
 
 
 def read_instances(card: Any, profiles: Sequence[MigProfileFacts]) -> tuple[MigInstanceFacts, ...]:
-    """The GPU instances that exist, half made ones too, by id."""
+    """The GPU instances that exist, half made ones too, by id.
+
+    A process that may not administer MIG is not told of instances, but of the devices on them: enough to offer those.
+    """
     if not is_enabled(card):
         return ()
     devices = _devices(card)
-    found = [
-        _read_instance(instance, profile, devices)
-        for profile in profiles
-        for instance in _gpu_instances(card, _profile_info(card, profile.number).id)
-    ]
+    try:
+        found = [
+            _read_instance(instance, profile, devices)
+            for profile in profiles
+            for instance in _gpu_instances(card, _profile_info(card, profile.number).id)
+        ]
+    except pynvml.NVMLError_NoPermission:
+        found = list(_by_devices(card, profiles))
     return tuple(sorted(found, key=lambda each: each.id))
 
 
@@ -186,6 +193,29 @@ def _devices(card: Any) -> dict[tuple[int, int], _Device]:
     return found
 
 
+def _by_devices(card: Any, profiles: Sequence[MigProfileFacts]) -> Iterator[MigInstanceFacts]:
+    """Instances as far as their devices tell: where they lie on the card is not known."""
+    parts: dict[int, list[MigComputeFacts]] = {}
+    sizes: dict[int, tuple[int, int]] = {}
+    for position, device in device_handles(card):
+        number = int(pynvml.nvmlDeviceGetGpuInstanceId(device))
+        facts = pynvml.nvmlDeviceGetAttributes_v2(device)
+        sizes[number] = (int(facts.gpuInstanceSliceCount), int(facts.memorySizeMB))
+        compute, uuid = pynvml.nvmlDeviceGetComputeInstanceId(device), text(pynvml.nvmlDeviceGetUUID(device))
+        slices = int(facts.computeInstanceSliceCount)
+        parts.setdefault(number, []).append(MigComputeFacts(int(compute), uuid, slices, position))
+    for number, (slices, memory_mib) in sizes.items():
+        same = (each.number for each in profiles if (each.slices, each.memory_mib) == (slices, memory_mib))
+        yield MigInstanceFacts(
+            id=number,
+            profile=next(same, _UNKNOWN),
+            slices=slices,
+            memory_mib=memory_mib,
+            placement=MigPlacement(0, 0),
+            compute=tuple(sorted(parts[number], key=lambda each: each.id)),
+        )
+
+
 def _read_instance(
     instance: Any, profile: MigProfileFacts, devices: dict[tuple[int, int], _Device]
 ) -> MigInstanceFacts:
@@ -224,9 +254,16 @@ def _compute_instances(instance: Any) -> list[tuple[Any, int]]:
 
 
 def _listed(kind: Any, most: int, read: Callable[[Any, Any], object]) -> list[Any]:
-    """Handles that NVML writes into room for `most`; none where the profile is not offered."""
+    """Handles that NVML writes into room for `most`; none where the profile is not offered.
+
+    Raises NVMLError_NoPermission.
+    """
     room = (kind * most)()
     count = ctypes.c_uint(most)
-    if offered(lambda: read(room, ctypes.byref(count)), None) is None:
+    try:
+        read(room, ctypes.byref(count))
+    except pynvml.NVMLError_NoPermission:
+        raise
+    except NOT_OFFERED:
         return []
     return list(room[: count.value])

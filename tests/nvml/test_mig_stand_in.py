@@ -164,3 +164,13 @@ def test_a_mode_that_waits_for_a_reset_is_taken_back(machine: Path) -> None:
     said, card = done(machine, "off", FAKE_MIG_NEEDS_RESET="1", FAKE_MIG_PENDING="on")
     assert said == [None]
     assert not card["mig_enabled"]
+
+
+def test_without_the_right_to_administer_the_devices_are_seen(machine: Path) -> None:
+    """Code 4 is NVML_ERROR_NO_PERMISSION: what a container without CAP_SYS_ADMIN is told."""
+    done(machine, "on", f"make:{THREE},4,4", f"make:{ONE},0,1")
+    _, card = done(machine, FAKE_GPU_FAIL="nvmlDeviceGetGpuInstances:0:4")
+    found = [(each["id"], each["profile"], each["slices"], each["memory_mib"]) for each in card["mig_instances"]]
+    assert found == [(2, THREE, 3, 20096), (7, ONE, 1, 4864)]
+    assert [each["compute"][0]["uuid"] for each in card["mig_instances"]] == ["MIG-GPU-a-2-0", "MIG-GPU-a-7-0"]
+    assert [each["compute"][0]["slices"] for each in card["mig_instances"]] == [3, 1]

@@ -222,6 +222,15 @@ nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *i
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes) {
+    COMPUTE(device);
+    const struct profile *profile = profile_by_id(own->profile_id);
+    *attributes = (nvmlDeviceAttributes_t){.gpuInstanceSliceCount = profile->slices,
+                                           .computeInstanceSliceCount = compute_slices[part->profile_id],
+                                           .memorySizeMB = profile->memory_mib};
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned int profile,
                                                   nvmlGpuInstanceProfileInfo_v2_t *info) {
     STATE();
@@ -310,6 +319,7 @@ nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsig
 
 nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile_id, nvmlGpuInstance_t *instances,
                                        unsigned int *count) {
+    FAKE_ENTER("nvmlDeviceGetGpuInstances");
     STATE();
     *count = 0;
     for (int i = 0; i < MAX_INSTANCES; i++) {

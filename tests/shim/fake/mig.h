@@ -53,6 +53,14 @@ typedef struct {
     nvmlPlacement_t placement;
 } nvmlComputeInstanceInfo_t;
 
+typedef struct {
+    unsigned int multiprocessorCount;
+    unsigned int sharedEngines[5];
+    unsigned int gpuInstanceSliceCount;
+    unsigned int computeInstanceSliceCount;
+    unsigned long long memorySizeMB;
+} nvmlDeviceAttributes_t;
+
 /* Id of a MIG device; NULL for what is no handle of one. */
 const char *fake_mig_uuid(nvmlDevice_t device);
 /* Whether FAKE_MIG_IN_USE, ids between commas, names it: a process then uses it. */
@@ -64,6 +72,7 @@ NVMLAPI nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigne
 NVMLAPI nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig);
 NVMLAPI nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id);
 NVMLAPI nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id);
+NVMLAPI nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes);
 NVMLAPI nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned int profile,
                                                           nvmlGpuInstanceProfileInfo_v2_t *info);
 NVMLAPI nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device, unsigned int profile_id,
