@@ -73,7 +73,13 @@ FLAGS: Final = (
     Flag("gpu-scheduler-policy", "card policies of pods without the annotation, comma separated", "spread"),
     Flag("device-config-file", "device-config.yaml (upstream's file, unchanged)", "", metavar="FILE"),
     Flag("node-label-selector", "use only nodes with these labels: k=v,k2=v2", (), flags.labels, metavar="LABELS"),
-    Flag("kube-qps", "API requests a second", 50.0, flags.number(1, 10_000), metavar="N"),
+    Flag(
+        "kube-qps",
+        "API requests a second; four times as many for binds and for events",
+        50.0,
+        flags.number(1, 10_000),
+        metavar="N",
+    ),
     Flag("kube-burst", "API requests at once", 100, flags.whole(1, 10_000), metavar="N"),
     Flag("kube-timeout", "seconds until an API call is given up", 10.0, flags.number(0, 600), metavar="S"),
     Flag(

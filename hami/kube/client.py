@@ -24,7 +24,7 @@ from hami import __version__
 from hami.core.errors import ApiError, ConfigError, TransportError
 from hami.kube.access import Access, load_access
 from hami.kube.lines import LineSplitter
-from hami.kube.ratelimit import Lane, TokenBucket
+from hami.kube.ratelimit import Lane, bucket_for
 from hami.kube.status import error_from
 
 JSON: Final = "application/json"
@@ -86,7 +86,7 @@ class ApiClient:
     ) -> None:
         self._access = access
         self._timeout_s = timeout_s
-        self._buckets = {lane: TokenBucket(0 if lane is Lane.PAGES else qps, burst) for lane in Lane}
+        self._buckets = {lane: bucket_for(lane, qps, burst) for lane in Lane}
         self._session: aiohttp.ClientSession | None = None
         self._refreshing = asyncio.Lock()
         self._credentials_version = 0

@@ -27,7 +27,7 @@ MAX_MESSAGE_CHARS: Final = 1024
 """Upper bound of an event's message in the API (core/v1 validation)."""
 NODE_EVENT_NAMESPACE: Final = "default"
 
-_QUEUE_LIMIT: Final = 1000
+_QUEUE_LIMIT: Final = 10_000
 _REMEMBERED: Final = 4096
 _ATTEMPTS: Final = 3
 _ELLIPSIS: Final = "..."

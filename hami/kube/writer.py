@@ -122,7 +122,7 @@ class KubeWriter:
         body = patches.binding(
             namespace, name, uid=uid, resource_version=resource_version, node=node, annotations=annotations
         )
-        await self._client.request("POST", paths.binding(namespace, name), body, lane=self._lane)
+        await self._client.request("POST", paths.binding(namespace, name), body, lane=Lane.BINDING)
 
     async def _patch(self, path: str, body: bytes, *, repeatable: bool) -> bytes:
         """A patch under resourceVersion is sent once: repeated, it could fail on its own first success."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -172,24 +173,30 @@ def measure(plane: ControlPlane, nodes: int, pods: int) -> list[str]:
     plane.hami_kube_scheduler.kill()
     bench = Bench(plane, nodes)
     bench.add_nodes()
+    process, hami = bench.extender(plain=False, proxied=True)
+    assert hami is not None
+    known_s, listing = first_list_s(hami), sum(hami.proxy.requests.values())
+    requests = {}
+    for policy in ("spread", "binpack"):
+        hami.proxy.reset()
+        count = min(COUNTED, pods)
+        bench.batch(policy, policy, count, process)
+        written = functools.partial(events_written, hami, 2 * count)
+        wait_until(written, 30, "every event written")
+        requests[policy] = (sum(hami.proxy.requests.values()) / count, dict(hami.proxy.requests))
+    hami.stop()
     process, _ = bench.extender(plain=True)
     plain = bench.batch("plain Binding", "spread", pods, process)
     process.kill()
     process, hami = bench.extender(plain=False)
     assert hami is not None
-    known_s = first_list_s(hami)
     runs = [plain, *(bench.batch(policy, policy, pods, process) for policy in ("spread", "binpack"))]
     hami.stop()
-    process, hami = bench.extender(plain=False, proxied=True)
-    assert hami is not None
-    listing = sum(hami.proxy.requests.values())
-    requests = {}
-    for policy in ("spread", "binpack"):
-        hami.proxy.reset()
-        bench.batch(policy, policy, min(COUNTED, pods), process)
-        requests[policy] = (sum(hami.proxy.requests.values()) / min(COUNTED, pods), dict(hami.proxy.requests))
-    hami.stop()
     return report(runs, requests, nodes, known_s, listing)
+
+
+def events_written(hami: HamiScheduler, count: int) -> bool:
+    return hami.proxy.requests["POST events"] >= count
 
 
 def report(

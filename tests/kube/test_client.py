@@ -28,7 +28,7 @@ from hami.core.errors import (
 from hami.kube.access import Access
 from hami.kube.client import ApiClient
 from hami.kube.lines import LineSplitter
-from hami.kube.ratelimit import Lane
+from hami.kube.ratelimit import Lane, bucket_for
 from hami.kube.status import error_from
 from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
@@ -143,6 +143,30 @@ async def test_qps_holds_back_what_exceeds_the_burst_and_lanes_are_apart(api: Ap
         all_s = time.monotonic() - started
     assert all_s >= 0.29
     assert bind_s < all_s / 2
+
+
+async def test_a_binding_does_not_wait_behind_tokens(api: ApiServer, tmp_path: Path) -> None:
+    """Its node waits with it."""
+    path = api.write_kubeconfig(tmp_path / "kubeconfig")
+    async with await ApiClient.load(str(path), qps=2, burst=1) as client:
+        tokens = [asyncio.create_task(client.request("GET", "/api/v1/nodes", lane=Lane.BIND)) for _ in range(12)]
+        await asyncio.sleep(0)
+        await client.request("GET", "/api/v1/nodes", lane=Lane.BINDING)
+        assert sum(task.done() for task in tokens) < 12
+        await asyncio.gather(*tokens)
+
+
+@pytest.mark.parametrize(
+    ("lane", "at_once"), [(Lane.DEFAULT, 3), (Lane.BIND, 12), (Lane.BINDING, 12), (Lane.EVENT, 12)]
+)
+async def test_lanes_of_which_each_pod_needs_several_requests_are_wider(lane: Lane, at_once: int) -> None:
+    bucket = bucket_for(lane, 0.001, 3)
+    for _ in range(at_once):
+        async with asyncio.timeout(0.1):
+            await bucket.acquire()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await bucket.acquire()
 
 
 async def test_credentials_are_read_again_after_401(tmp_path: Path) -> None:
