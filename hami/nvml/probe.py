@@ -183,7 +183,8 @@ def open_probe(
 
         return RealProbe(driver_root=driver_root)
     if kind == "sim" and profile:
-        from hami.nvml.simulated import SimulatedProbe, find_profile
+        from hami.nvml.profile_file import find_profile
+        from hami.nvml.simulated import SimulatedProbe
 
         return SimulatedProbe(find_profile(profile), node_name, state_dir)
     raise ConfigError(f"NVML source {source!r}: allowed are real and sim:PROFILE")

@@ -1,35 +1,4 @@
-"""Cards out of a YAML profile, for machines without GPUs: the same protocol as the driver.
-
-A profile is a name and a list of cards:
-
-    name: a100
-    driver_version: 580.65.06
-    cards:
-      - model: NVIDIA A100-SXM4-40GB      # NVML's name
-        count: 4                          # that many equal cards, 1 if left out
-        memory_mib: 40960                 # null: the memory query is not supported
-        numa: [0, 0, 1, 1]                # one number, or one per card; -1 for none
-        nvlink: 4                         # links from each of these cards to each other one
-        nvswitch_links: 0                 # links of each of these cards to a switch
-        mig: false
-        mig_layout: [[3, 0], [1, 4]]      # instances that each of these cards has at first: slices and start
-        used_mib: 0                       # memory in use on each of these cards
-        gpu_percent: 0                    # how busy each of them is
-        uuids: [GPU-...]                  # else made from the node's name, equal at every start
-        mig_profiles:
-          - {slices: 1, memory_mib: 4864, slice_count: 1, multiprocessors: 14, placements: [[0, 1], [1, 1]]}
-    faults:                               # optional; read again whenever the file changes
-      driver: ok                          # gone: every call fails; slow: every call takes 30 s
-      lost: [1]                           # indexes of cards that do not answer
-      unreadable: [2]                     # indexes of cards whose query fails
-      damaged: [3]                        # indexes of cards with memory that cannot be repaired
-      ecc: [{index: 0, id: a}]            # double-bit errors; each `id` happens once
-      no_events: [1]                      # indexes of cards that report no error events
-      xids: [{index: 0, xid: 79, id: a}]  # error events; each `id` happens once
-      in_use: [MIG-...]                   # cards and MIG devices that a process uses
-      mig_step_s: 0.0                     # how long each step of making or taking away an instance lasts
-      mig_refused: ""                     # what the driver says to every such step; empty: it works
-"""
+"""Cards out of a YAML profile (`profile_file`), for machines without GPUs: the same protocol as the driver."""
 
 from __future__ import annotations
 
@@ -37,13 +6,8 @@ import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Final
 
-import pydantic
-import yaml
-from pydantic import ConfigDict, Field
-
-import hami
 from hami.core.errors import ConfigError, NvmlError
 from hami.core.model import MigPlacement
 from hami.nvml.probe import (
@@ -59,6 +23,7 @@ from hami.nvml.probe import (
     PairFacts,
     ProcessFacts,
 )
+from hami.nvml.profile_file import CardKind, EccFault, MigProfile, Profile, XidFault, read_profile
 from hami.nvml.simulated_mig import FIRST_VARIANT_NUMBER, PLAIN_NUMBERS, SimulatedGeometry, laid_out
 
 _MIB: Final = 1024 * 1024
@@ -67,97 +32,6 @@ _POLL_S: Final = 0.1
 _SOME_PID: Final = 4_000_000
 _MIG_STATE: Final = "simulated-mig.json"
 _UUID_NAMESPACE: Final = uuid.UUID("6f0d5d53-6b4f-5b9e-8c5a-3f7d3f0f7a10")
-
-
-class _Model(pydantic.BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class _MigProfile(_Model):
-    slices: int
-    media: bool = False
-    memory_mib: int
-    slice_count: int
-    multiprocessors: int = 0
-    placements: list[tuple[int, int]] = []
-
-
-class _Card(_Model):
-    model: str
-    count: Annotated[int, Field(ge=1, le=64)] = 1
-    memory_mib: Annotated[int, Field(ge=0)] | None
-    numa: int | list[int] = 0
-    nvlink: int = 0
-    nvswitch_links: int = 0
-    used_mib: int = 0
-    gpu_percent: int = 0
-    mig: bool = False
-    uuids: list[str] = []
-    mig_layout: list[tuple[int, int]] = []
-    mig_profiles: list[_MigProfile] = []
-
-
-class _Xid(_Model):
-    index: int
-    xid: int
-    id: str = ""
-
-
-class _Ecc(_Model):
-    index: int
-    id: str = ""
-
-
-class _Faults(_Model):
-    driver: Literal["ok", "gone", "slow"] = "ok"
-    lost: list[int] = []
-    unreadable: list[int] = []
-    damaged: list[int] = []
-    ecc: list[_Ecc] = []
-    no_events: list[int] = []
-    xids: list[_Xid] = []
-    in_use: list[str] = []
-    mig_step_s: Annotated[float, Field(ge=0)] = 0.0
-    mig_refused: str = ""
-
-
-class Profile(_Model):
-    """A profile as read."""
-
-    name: str = ""
-    driver_version: str = "580.65.06"
-    cards: Annotated[list[_Card], Field(min_length=1)]
-    faults: _Faults = _Faults()
-
-
-def profiles_dir() -> Path:
-    """Where the profiles lie that come with hami."""
-    return Path(hami.__file__).parent / "sim" / "profiles"
-
-
-def find_profile(name: str, folder: Path | None = None) -> Path:
-    """The file of a profile's name, or the path itself. Raises ConfigError with the names that exist."""
-    if "/" in name or name.endswith((".yaml", ".yml")):
-        path = Path(name)
-        if path.is_file():
-            return path
-        raise ConfigError(f"profile {name}: no such file")
-    folder = folder or profiles_dir()
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(each.stem for each in folder.glob("*.yaml"))) or "none"
-        raise ConfigError(f"profile {name!r} is not known; known are {known}, or a path to a YAML file")
-    return path
-
-
-def read_profile(path: Path) -> Profile:
-    """Raises ConfigError naming the file, the key and the value."""
-    try:
-        return Profile.model_validate(yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"profile {path} cannot be read: {error}") from error
-    except pydantic.ValidationError as error:
-        raise ConfigError(f"profile {path}: " + "; ".join(_problem(item) for item in error.errors())) from error
 
 
 class SimulatedProbe:
@@ -170,7 +44,7 @@ class SimulatedProbe:
         self._node_name = node_name
         self._profile = read_profile(path)
         self._stamp = _stamp(path)
-        self._happened: set[_Xid | _Ecc | int] = set()
+        self._happened: set[XidFault | EccFault | int] = set()
 
     async def cards(self) -> Cards:
         profile = await self._ask()
@@ -216,7 +90,7 @@ class SimulatedProbe:
     def _fresh_events(self, profile: Profile) -> tuple[HealthEvent, ...]:
         """What the profile says happened and was not told yet."""
         faults = profile.faults
-        told: list[_Xid | _Ecc | int] = [*faults.xids, *faults.ecc, *faults.no_events]
+        told: list[XidFault | EccFault | int] = [*faults.xids, *faults.ecc, *faults.no_events]
         found = [each for each in told if each not in self._happened]
         self._happened.update(found)
         uuids = {card.index: card.uuid for card in self._all_cards(profile)}
@@ -295,7 +169,7 @@ class SimulatedProbe:
                 cards.append(self._card(kind, position, len(cards)))
         return cards
 
-    def _card(self, kind: _Card, position: int, index: int) -> CardFacts:
+    def _card(self, kind: CardKind, position: int, index: int) -> CardFacts:
         uuid = kind.uuids[position] if position < len(kind.uuids) else made_uuid(self._node_name, index)
         profiles = tuple(map(_mig_profile, kind.mig_profiles, _profile_numbers(kind.mig_profiles)))
         card = CardFacts(
@@ -313,16 +187,16 @@ class SimulatedProbe:
         return self._geometry.seen(card)
 
 
-def _event(happened: _Xid | _Ecc | int, uuids: Mapping[int, str]) -> HealthEvent:
+def _event(happened: XidFault | EccFault | int, uuids: Mapping[int, str]) -> HealthEvent:
     if isinstance(happened, int):
         return HealthEvent(uuids.get(happened, ""), NO_EVENTS)
     uuid = uuids.get(happened.index, "")
-    if isinstance(happened, _Ecc):
+    if isinstance(happened, EccFault):
         return HealthEvent(uuid, ECC_DOUBLE_BIT)
     return HealthEvent(uuid, CRITICAL_ERROR, happened.xid)
 
 
-def _load(card: CardFacts, kind: _Card) -> CardLoad:
+def _load(card: CardFacts, kind: CardKind) -> CardLoad:
     return CardLoad(
         uuid=card.uuid,
         index=card.index,
@@ -344,7 +218,7 @@ def _numa(numa: int | Sequence[int], position: int) -> int:
     return numa[position] if position < len(numa) else -1
 
 
-def _profile_numbers(profiles: Sequence[_MigProfile]) -> list[int]:
+def _profile_numbers(profiles: Sequence[MigProfile]) -> list[int]:
     """NVML's numbers: one for the plain profile of each size, others for its variants."""
     numbers: list[int] = []
     for profile in profiles:
@@ -354,7 +228,7 @@ def _profile_numbers(profiles: Sequence[_MigProfile]) -> list[int]:
     return numbers
 
 
-def _mig_profile(profile: _MigProfile, number: int) -> MigProfileFacts:
+def _mig_profile(profile: MigProfile, number: int) -> MigProfileFacts:
     return MigProfileFacts(
         slices=profile.slices,
         memory_mib=profile.memory_mib,
@@ -366,7 +240,7 @@ def _mig_profile(profile: _MigProfile, number: int) -> MigProfileFacts:
     )
 
 
-def _pair(first: CardFacts, second: CardFacts, one: _Card, other: _Card) -> PairFacts:
+def _pair(first: CardFacts, second: CardFacts, one: CardKind, other: CardKind) -> PairFacts:
     links = min(one.nvlink, other.nvlink)
     level = "node" if first.numa == second.numa else "system"
     switch = min(one.nvswitch_links, other.nvswitch_links)
@@ -379,8 +253,3 @@ def _stamp(path: Path) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return (found.st_mtime_ns, found.st_size)
-
-
-def _problem(item: Any) -> str:
-    where = ".".join(str(part) for part in item["loc"]) or "file"
-    return f"{where}: {item['input']!r}: {item['msg']}"

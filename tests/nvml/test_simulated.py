@@ -9,7 +9,8 @@ import pytest
 
 from hami.core.errors import ConfigError, NvmlError
 from hami.nvml.probe import CRITICAL_ERROR, DeviceProbe, HealthEvent, MigProfileFacts, open_probe
-from hami.nvml.simulated import find_profile, made_uuid
+from hami.nvml.profile_file import find_profile, profiles_dir, read_profile
+from hami.nvml.simulated import made_uuid
 
 TWO_KINDS = """
 name: mixed
@@ -113,8 +114,6 @@ def test_a_bad_profile_is_named_with_its_key(tmp_path: Path, text: str, says: st
 
 
 def test_profiles_that_come_with_hami_can_be_read() -> None:
-    from hami.nvml.simulated import profiles_dir, read_profile
-
     for path in profiles_dir().glob("*.yaml"):
         assert read_profile(path).cards, path
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hami.core.errors import ConfigError
-from hami.nvml.simulated import SimulatedProbe, find_profile
+from hami.nvml.profile_file import find_profile
+from hami.nvml.simulated import SimulatedProbe
 from hami.sim import profiles
 
 
