@@ -91,6 +91,7 @@ class Scheduler:
         self._binder: Binder | None = None
         self._leadership: Leadership | None = None
         self._role_label: RoleLabel | None = None
+        self._upkeep: Upkeep | None = None
         self._watches: tuple[ReflectorStats, ...] = ()
         self.listeners: list[Listener] = []
 
@@ -104,7 +105,7 @@ class Scheduler:
         settings = self._settings
         client = await ApiClient.load(settings.kubeconfig or None, settings.qps, settings.burst, settings.api_timeout_s)
         recorder = self.world.rejections.sink = EventRecorder(client, settings.scheduler_name)
-        upkeep = Upkeep(settings, client, recorder, self.world, self._config)
+        upkeep = self._upkeep = Upkeep(settings, client, recorder, self.world, self._config)
         tls = await upkeep.serving()
         writer = KubeWriter(client)
         labels = PodLabels(writer, self._leads)
@@ -261,6 +262,8 @@ class Scheduler:
         """What readiness waits for; empty when ready. A server in order sends a bookmark about once a minute."""
         if not self._synced.is_set():
             return "waiting for the first complete list of nodes and pods"
+        if self._upkeep is not None and (untrusted := self._upkeep.missing()):
+            return untrusted
         silent_s = max((time.monotonic() - each.last_heard_monotonic_s for each in self._watches), default=0.0)
         return f"nothing heard from the API server for {silent_s:.0f} s" if silent_s > _SILENT_LIMIT_S else ""
 

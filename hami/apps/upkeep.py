@@ -60,6 +60,10 @@ class Upkeep:
             self._files = ReloadingContext(settings.cert_file, settings.key_file)
         return self._files
 
+    def missing(self) -> str:
+        """What readiness waits for: a webhook whose certificate nobody trusts is none."""
+        return self._keeper.missing() if self._keeper is not None else ""
+
     def jobs(self, synced: asyncio.Event) -> list[Job]:
         """kopf starts when the scheduler is synced: until then the lists need the time."""
         settings = self._settings

@@ -81,10 +81,17 @@ class CertificateKeeper:
         self._news = asyncio.Event()
         self._trusted_since: tuple[bytes, float] | None = None
         """The bundle that the configuration has, and since when without a break."""
+        self._looked = False
         self._published = b""
         """The newest bundle that the configuration was given or found with."""
         self._configuration: Mapping[str, Any] | None = None
         self._told = ""
+
+    def missing(self) -> str:
+        """Why clients cannot trust what is served yet; empty once they were seen to, or once nobody calls."""
+        if self._looked:
+            return ""
+        return f"webhook configuration {self._settings.webhook} does not trust the served certificate yet"
 
     async def start(self) -> None:
         """The first certificate, before anything is served. Raises CertificateError, ApiError, TransportError."""
@@ -212,6 +219,7 @@ class CertificateKeeper:
         return None
 
     def _seen_trusted(self, bundle: bytes) -> None:
+        self._looked = True
         if self._trusted_since is None or self._trusted_since[0] != bundle:
             self._trusted_since = (bundle, self._monotonic_s())
 

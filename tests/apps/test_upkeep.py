@@ -352,3 +352,28 @@ async def serves(replica: Scheduler, state: kept.Kept) -> bool:
         return await call(replica, state.trusted) == der_of(state.cert)
     except ssl.SSLError:
         return False
+
+
+async def test_mounted_files_are_followed_as_kubelet_swaps_them(rig: Rig, tmp_path: Path) -> None:
+    """cert-manager or an own Secret: kubelet writes a new folder and turns the link `..data` to it."""
+    now = datetime.datetime.now(datetime.UTC)
+    first, second = (make.make_pair(["127.0.0.1"], now, 30) for _ in range(2))
+    mount = tmp_path / "tls"
+
+    def project(pair: make.CertificatePair, version: str) -> None:
+        make.write_pair(pair, mount / version)
+        (mount / "..tmp").symlink_to(version)
+        (mount / "..tmp").replace(mount / "..data")
+        for file in (make.CERT_FILE, make.KEY_FILE):
+            if not (mount / file).is_symlink():
+                (mount / file).symlink_to(f"..data/{file}")
+
+    await asyncio.to_thread(project, first, "..one")
+    flags = [f"--cert_file={mount / make.CERT_FILE}", f"--key_file={mount / make.KEY_FILE}"]
+    replica = await rig.replica("--http_bind=https://127.0.0.1:0", *flags)
+    assert await call(replica, first.ca_pem) == der_of(first.cert_pem)
+    await asyncio.to_thread(project, second, "..two")
+    state = kept.Kept(second.ca_pem, second.cert_pem)
+    await eventually(lambda: serves(replica, state), "the other pair")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await call(replica, first.ca_pem)

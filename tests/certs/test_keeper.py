@@ -110,9 +110,11 @@ async def test_a_renewal_waits_until_it_was_trusted_for_long_enough() -> None:
     api = Api()
     keeper = api.keeper()
     await keeper.start()
+    assert "hami-webhook does not trust" in keeper.missing(), "not ready before clients can trust it"
     await keeper.turn()
     first = api.state
     assert api.bundle == first.trusted
+    assert keeper.missing() == ""
     api.wait(days=59)
     await keeper.turn()
     assert api.state == first, "not due"
