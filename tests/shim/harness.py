@@ -35,7 +35,7 @@ KEEP_BUILDS_S = 3 * 24 * 3600
 SOAK = os.environ.get("HAMI_SOAK", "0") not in ("", "0")  # `make soak`: ten times the rounds
 _CFLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden")
 _SHARED_PARTS = ("config.c", "book.c", "fault.c")  # in both stand-in libraries
-_NVML_PARTS = ("nvml.c", "mig.c")
+_NVML_PARTS = ("nvml.c", "mig.c", "events.c")
 _NOT_IN_DRIVER = (*_SHARED_PARTS, *_NVML_PARTS, "resolve.c")  # resolve.c is built once a CUDA version
 _ROUTE_PARTS = ("symbols.c", "find.c", "routes.c")  # no programs of their own
 _TO_LINK = "link"  # the newest driver without ELF versions: what programs are linked to
