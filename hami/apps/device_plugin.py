@@ -87,7 +87,7 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
         dev_root=Path(settings.dev_root),
         allow_disable_control=settings.allow_disable_control,
         health=_health(settings),
-        notes=(*node.notes, *_mig_notes(node, settings.mig_strategy)),
+        notes=(*node.notes, *_mig_notes(node, settings)),
         version=__version__,
     )
 
@@ -98,15 +98,23 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-def _mig_notes(node: NodeConfig, flag: str) -> list[str]:
+def _mig_notes(node: NodeConfig, settings: DevicePluginSettings) -> list[str]:
     """What a reader of flags and config.json might expect and does not get."""
-    own = node.mig_strategy
-    notes = [f"migstrategy {own} of config.json holds on this node, not --mig-strategy {flag}"]
+    own, flag = node.mig_strategy, settings.mig_strategy
     strategy = own or flag
-    without_effect = f"migstrategy {strategy} has no effect in operatingmode mig: instances are made as pods need them"
-    if node.mode == MODE_MIG:
-        return [without_effect] if strategy != MigStrategy.NONE else []
-    return notes if own and own != flag else []
+    if node.mode != MODE_MIG:
+        different = f"migstrategy {own} of config.json holds on this node, not --mig-strategy {flag}"
+        return [different] if own and own != flag else []
+    notes = []
+    if strategy != MigStrategy.NONE:
+        what = "instances are made as pods need them"
+        notes.append(f"migstrategy {strategy} has no effect in operatingmode mig: {what}")
+    if settings.register_format != RegisterForm.JSON:
+        notes.append(
+            f"--register-format {settings.register_format} cannot say which MIG profiles cards have: no pod is placed"
+            " on a node in operatingmode mig"
+        )
+    return notes
 
 
 def _health(settings: DevicePluginSettings) -> HealthSettings:
@@ -219,8 +227,10 @@ class Process:
         return [Listener(self._settings.ops_listen, plugin_app(self._missing, self._counters), None)]
 
     def _missing(self) -> str:
-        registered = self._plugin is not None and self._plugin.registered.is_set()
-        return "" if registered else "not registered with kubelet"
+        if self._plugin is None or not self._plugin.registered.is_set():
+            problem = self._plugin.board.state.strategy_problem if self._plugin else ""
+            return problem or "not registered with kubelet"
+        return ""
 
     def _counters(self) -> dict[str, float]:
         if self._plugin is None:

@@ -57,13 +57,25 @@ class Board:
     def __init__(self, settings: PluginSettings) -> None:
         self._settings = settings
         self._changed = asyncio.Condition()
+        self._owned: frozenset[str] = frozenset()
+        self._cards: tuple[CardFacts, ...] = ()
         self.state = BoardState()
         self.version = 0
 
     async def set_cards(self, cards: tuple[CardFacts, ...], pairs: tuple[PairFacts, ...] = ()) -> None:
         """Takes what the driver lists; cards that the node's configuration hides are left out (report B101)."""
-        shown = tuple(sorted((card for card in cards if not self._hidden(card)), key=lambda card: card.index))
-        offers = sort_cards(shown, self._settings)
+        self._cards = tuple(sorted((card for card in cards if not self._hidden(card)), key=lambda card: card.index))
+        await self._sort(pairs)
+
+    async def set_owned(self, owned: frozenset[str]) -> None:
+        """Takes the cards whose MIG instances belong to the plugin itself, now or until their last pod ends."""
+        if owned != self._owned:
+            self._owned = owned
+            await self._sort(self.state.pairs)
+
+    async def _sort(self, pairs: tuple[PairFacts, ...]) -> None:
+        shown = self._cards
+        offers = sort_cards(shown, self._settings, self._owned)
         if self._settings.mode == MODE_MIG:
             # Instances come and go with pods; nobody has to be told.
             shown = tuple(msgspec.structs.replace(card, mig_instances=()) for card in shown)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 import structlog
@@ -24,6 +25,8 @@ from hami.kube.writer import KubeWriter
 from hami.nvml.probe import CardFacts, DeviceProbe
 from hami.placement.ports import EventSink
 from hami.vendors.nvidia.names import MODE_MIG
+
+_MOST_REMEMBERED: Final = 256
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +52,13 @@ class MigManager:
         self._refresh = refresh
         self._owned = OwnedCards(settings.state_dir)
         self._said: set[str] = set()
+        self._lost: set[tuple[str, str]] = set()
+        """Pods and instances that could not be made again."""
         self.turn = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Tells the board which cards this plugin looks after, before anything is offered."""
+        await self._board.set_owned(self._owned.read())
 
     async def run(self) -> None:
         """Looks every period until cancelled; what fails is said and tried again."""
@@ -77,22 +86,22 @@ class MigManager:
             return self._board.state.everything
 
     async def _look(self) -> bool:
-        cards = [card for card in (await self._probe.cards()).cards if self._managed(card)]
+        """Whether a card's mode was switched."""
         wanted = self._settings.mode == MODE_MIG
-        if not any(card.mig_enabled or wanted for card in cards):
+        owned = self._owned.read()
+        await self._board.set_owned(owned)
+        if not wanted and not owned:
+            return False
+        cards = [card for card in (await self._probe.cards()).cards if self._managed(card, owned)]
+        if not cards:
             return False
         # The pods are read after the instances: one that has no pod in this list lost it before.
         holds = holds_of(await self._writer.list_pods_on_node(self._settings.node_name))
         for pod, why in holds.unreadable.items():
             self._say(event_reasons.MIG_UNREADABLE, f"MIG instances of pod {pod} are left alone: {why}")
         in_use = frozenset(each.uuid for each in await self._probe.processes())
-        switched = False
-        for card in cards:
-            if wanted:
-                switched |= await self._keep(card, holds, in_use)
-            elif card.mig_enabled:
-                switched |= await self._give_back(card, holds, in_use)
-        return switched
+        change = self._keep if wanted else self._give_back
+        return any([await change(card, holds, in_use) for card in cards])
 
     async def _keep(self, card: CardFacts, holds: Holds, in_use: frozenset[str]) -> bool:
         """A card of a node in mode mig: MIG on, instances without a pod taken away, lost ones made again."""
@@ -104,7 +113,8 @@ class MigManager:
             switched = True
         left = await self._sweep(card, holds, in_use)
         for hold in holds.on(card.uuid):
-            if hold.reservation.mig_uuid and not overlapping(left, hold.reservation.placement):
+            lost = (hold.pod_uid, hold.reservation.mig_uuid or "")
+            if lost[1] and lost not in self._lost and not overlapping(left, hold.reservation.placement):
                 await self._restore(card, hold)
         return switched
 
@@ -122,8 +132,6 @@ class MigManager:
 
     async def _give_back(self, card: CardFacts, holds: Holds, in_use: frozenset[str]) -> bool:
         """A card that was a MIG card when the node's mode was another: off, as soon as nobody has a part of it."""
-        if card.uuid not in self._owned.read():
-            return False
         left = await self._sweep(card, holds, in_use)
         users = [hold.pod_key for hold in holds.on(card.uuid)] or [f"instance {each.id}" for each in left.mig_instances]
         if users:
@@ -133,9 +141,10 @@ class MigManager:
                 " again when that ends",
             )
             return False
-        if not await self._switch(card, enabled=False):
+        if card.mig_enabled and not await self._switch(card, enabled=False):
             return False
         self._owned.remove(card.uuid)
+        await self._board.set_owned(self._owned.read())
         return True
 
     async def _sweep(self, card: CardFacts, holds: Holds, in_use: frozenset[str]) -> CardFacts:
@@ -188,13 +197,15 @@ class MigManager:
         log.info("MIG mode switched", card=card.uuid, enabled=enabled)
         return True
 
-    def _managed(self, card: CardFacts) -> bool:
+    def _managed(self, card: CardFacts, owned: frozenset[str]) -> bool:
         """Cards that the configuration hides are never touched (trap T-27), nor cards without profiles."""
         settings = self._settings
-        hidden = card.uuid in settings.hidden_uuids or card.index in settings.hidden_indexes
-        return not hidden and (settings.mode != MODE_MIG or bool(allowed_on(card, settings).profiles))
+        if card.uuid in settings.hidden_uuids or card.index in settings.hidden_indexes:
+            return False
+        return bool(allowed_on(card, settings).profiles) if settings.mode == MODE_MIG else card.uuid in owned
 
     def _say_lost(self, hold: Hold, why: str) -> None:
+        self._lost.add((hold.pod_uid, hold.reservation.mig_uuid or ""))
         self._say(
             event_reasons.MIG_INSTANCE_LOST,
             f"MIG instance {hold.reservation.mig_uuid} of pod {hold.pod_key} is gone: {why}."
@@ -202,7 +213,9 @@ class MigManager:
         )
 
     def _say(self, reason: str, message: str) -> None:
-        """A warning on the node, each text once per process."""
+        """A warning on the node, each text once for as long as it is remembered."""
+        if len(self._said) >= _MOST_REMEMBERED:
+            self._said.clear()
         if message not in self._said:
             self._said.add(message)
             log.warning(message, node=self._settings.node_name)

@@ -12,7 +12,7 @@ import msgspec
 
 from hami.core.codec import MigAllocation, decode_mig_allocations, decode_shares, physical_id
 from hami.core.errors import DecodeError
-from hami.core.keys import BIND_PHASE, MIG_ALLOCATIONS
+from hami.core.keys import BIND_PHASE, MIG_ALLOCATIONS, PHASE_FAILED
 from hami.core.model import MigPlacement
 from hami.core.objects import Pod
 from hami.deviceplugin.mig_cards import profile_of
@@ -68,7 +68,8 @@ def holds_of(pods: Iterable[Pod]) -> Holds:
     untouchable: set[str] = set()
     unknown = False
     for pod in pods:
-        if pod.finished:
+        if pod.finished or pod.annotations.get(BIND_PHASE) == PHASE_FAILED:
+            # Kubelet was refused: the second kind never starts, though it may not have been marked as ended yet.
             continue
         try:
             reservations = _reservations(pod)

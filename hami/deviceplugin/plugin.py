@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 class Plugin:
     """Serves the resources of one node. The caller owns client, probe and events, and runs `run` as a task.
 
-    `registered` is set while kubelet knows us; `stats` counts calls; `board` has the cards. To restart with new
-    settings, cancel `run` and make another Plugin.
+    `registered` is set while kubelet knows us; `stats` counts calls; `board` has the cards, `mig` looks after their
+    instances. To restart with new settings, cancel `run` and make another Plugin.
     """
 
     def __init__(self, settings: PluginSettings, client: ApiClient, probe: DeviceProbe, events: EventSink) -> None:
@@ -55,8 +55,8 @@ class Plugin:
         recovery = OperatorRecovery(writer, events, self._watch)
         self._annotator = Annotator(settings, self.board, writer, _now, check, recovery)
         self._housekeeping = Housekeeping(settings, writer)
-        self._mig = MigManager(settings, self.board, probe, writer, events, self._watch.refresh)
-        mig = MigAllocator(settings, probe, writer, self._mig, self._mig_setup) if settings.mode == MODE_MIG else None
+        self.mig = MigManager(settings, self.board, probe, writer, events, self._watch.refresh)
+        mig = MigAllocator(settings, probe, writer, self.mig, self._mig_setup) if settings.mode == MODE_MIG else None
         self._allocator = Allocator(settings, self.board, writer, events, setup, mig, lambda: shared.generation)
         served = SharedCards(settings, self._allocator, Preferences(settings, writer))
         resource = settings.nvidia.resource_count_name
@@ -80,13 +80,14 @@ class Plugin:
             log.warning(note, node=self._settings.node_name)
             self._node_warning(event_reasons.NODE_CONFIG, note)
         try:
+            await self.mig.begin()
             await self._watch.first_cards()
-            await self._mig.look()
+            await self.mig.look()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._watch.run())
                 tasks.create_task(self._annotator.run())
                 tasks.create_task(self._housekeeping.run())
-                tasks.create_task(self._mig.run())
+                tasks.create_task(self.mig.run())
                 tasks.create_task(self._endpoints.run())
         finally:
             self.registered.clear()
@@ -104,7 +105,7 @@ class Plugin:
         """Writes the CDI specifications before names of theirs are handed out. Raises OSError."""
         cards = self.board.state.everything
         if self._settings.mode == MODE_MIG:
-            cards = await self._mig.cards()
+            cards = await self.mig.cards()
         await asyncio.to_thread(self._mig_setup.describe, cards)
 
     def _node_warning(self, reason: str, message: str) -> None:

@@ -18,6 +18,7 @@ from hami.nvml.probe import CardFacts
 from hami.vendors.nvidia.names import MIG_RESOURCE_PREFIX, MODE_MIG
 
 _NOT_MIG_AND_MIG: Final = "all devices on the node must be configured with the same migEnabled value"
+_WAITING: Final = "MIG mode is on until the last pod of operatingmode mig has ended"
 _UNLIKE: Final = "invalid MIG configuration: more than one MIG device type present on node"
 
 
@@ -34,10 +35,16 @@ class Offers(msgspec.Struct, frozen=True):
     """Why the strategy cannot be served at all."""
 
 
-def sort_cards(cards: Sequence[CardFacts], settings: PluginSettings) -> Offers:
-    """What is offered of `cards`."""
+def sort_cards(cards: Sequence[CardFacts], settings: PluginSettings, owned: frozenset[str] = frozenset()) -> Offers:
+    """What is offered of `cards`. In another mode than mig, `owned` ones wait for the pods of that mode to end."""
     if settings.mode == MODE_MIG:
         return _made_as_needed(cards, settings)
+    waiting = {card.uuid: _WAITING for card in cards if card.mig_enabled and card.uuid in owned}
+    offers = _as_they_are([card for card in cards if card.uuid not in waiting], settings)
+    return msgspec.structs.replace(offers, left_out={**waiting, **offers.left_out})
+
+
+def _as_they_are(cards: Sequence[CardFacts], settings: PluginSettings) -> Offers:
     mig = [card for card in cards if card.mig_enabled]
     plain = tuple(card for card in cards if not card.mig_enabled)
     if not mig:

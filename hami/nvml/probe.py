@@ -111,7 +111,10 @@ class HealthEvent(msgspec.Struct, frozen=True):
 
 
 class ProcessFacts(msgspec.Struct, frozen=True):
-    """A process that uses a card or a MIG device, `uuid`; host pid and its memory there."""
+    """A process that uses a card or a MIG device, `uuid`; host pid and its memory there.
+
+    A pid of 0 stands for a card that does not tell: it may be in use.
+    """
 
     uuid: str
     pid: int

@@ -271,15 +271,30 @@ def _to_others(ends: list[str], cards: set[str]) -> int:
 
 
 def _read_processes() -> tuple[ProcessFacts, ...]:
-    found = []
+    found: list[ProcessFacts] = []
     for index in range(pynvml.nvmlDeviceGetCount()):
-        card = pynvml.nvmlDeviceGetHandleByIndex(index)
-        for handle in (card, *(device for _, device in mig.device_handles(card))):
-            uuid = text(pynvml.nvmlDeviceGetUUID(handle))
-            for read in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
-                processes: Sequence[Any] = offered(partial(read, handle), ())
-                found += [ProcessFacts(uuid, int(each.pid), int(each.usedGpuMemory or 0)) for each in processes]
+        try:
+            card = pynvml.nvmlDeviceGetHandleByIndex(index)
+            handles = [card, *(device for _, device in mig.device_handles(card))]
+            uuids = [text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        except pynvml.NVMLError:
+            # A card that fails has no processes to be told of; `lost` says why.
+            continue
+        for handle, uuid in zip(handles, uuids, strict=True):
+            found += _processes_of(handle, uuid)
     return tuple(found)
+
+
+def _processes_of(handle: Any, uuid: str) -> list[ProcessFacts]:
+    """Those of one card or MIG device; where it does not tell, one without a number: it may be in use."""
+    found: list[ProcessFacts] = []
+    for read in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
+        try:
+            processes: Sequence[Any] = offered(partial(read, handle), ())
+        except pynvml.NVMLError:
+            return [ProcessFacts(uuid, 0, 0)]
+        found += [ProcessFacts(uuid, int(each.pid), int(each.usedGpuMemory or 0)) for each in processes]
+    return found
 
 
 def _shutdown() -> None:

@@ -127,6 +127,15 @@ def test_the_nodes_mig_strategy_and_the_flag(tmp_path: Path, entry: str, flag: s
     assert all(note in each for each in plugin.notes)
 
 
+def test_mode_mig_needs_a_register_with_profiles(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("nvidia: {deviceSplitCount: 4}")
+    (tmp_path / "config.json").write_text('{"nodeconfig": [{"name": "n", "operatingmode": "mig"}]}')
+    flags = [f"--config-file={tmp_path / 'c.yaml'}", f"--node-config-file={tmp_path / 'config.json'}"]
+    for form, said in (("json", False), ("csv9", True)):
+        settings, _ = device_plugin.load([*flags, f"--register-format={form}"], {"NODE_NAME": "n"})
+        assert any("cannot say which MIG profiles" in note for note in effective(settings).notes) is said
+
+
 def test_health_checks_by_environment(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("nvidia: {deviceSplitCount: 4}")
     environment = {"NODE_NAME": "n", "CONFIG_FILE": str(tmp_path / "c.yaml"), "DP_DISABLE_HEALTHCHECKS": "48,79"}

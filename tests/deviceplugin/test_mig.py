@@ -210,8 +210,7 @@ async def test_killed_before_the_annotation_is_written(mig: MigNode) -> None:
     await mig.node.until(lambda: fault.hits, "the write")
     assert await mig.places() == [(3, 0)]
     await mig.node.kill_plugin(call)
-    await mig.start()
-    await asyncio.sleep(0.15)
+    await (await mig.start()).mig.look()
     assert await mig.places() == [(3, 0)]
     answer = (await mig.node.kubelet.allocate([f"{A}-0"])).container_responses[0]
     assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == mig_uuid(A, 1, 0)
@@ -275,8 +274,7 @@ async def test_t29_a_pod_that_cannot_be_read_protects_its_cards_only(mig: MigNod
 
 
 async def test_t27_hidden_cards_are_left_alone(mig: MigNode) -> None:
-    await mig.start(hidden_indexes=(1,))
-    await asyncio.sleep(0.1)
+    await (await mig.start(hidden_indexes=(1,))).mig.look()
     assert [card.mig_enabled for card in await mig.cards()] == [True, False, False]
     assert {device.rpartition("-")[0] for device in mig.node.kubelet.devices} == {A}
 
@@ -318,20 +316,20 @@ async def test_an_administrators_mig_card_on_a_shared_node_is_left_alone(mig: Mi
         text.replace("    count: 2\n", "    count: 2\n    mig: true\n    mig_layout: [[3, 0]]\n")
     )
     plugin = await mig.start(mode="hami-core")
-    await asyncio.sleep(0.15)
+    await plugin.mig.look()
     assert [len(card.mig_instances) for card in await mig.cards()] == [1, 1, 0]
     assert [card.name for card in plugin.board.state.cards] == ["Tesla T4"]
     assert "MIG mode is on" in plugin.board.state.left_out[A]
 
 
 async def test_the_driver_or_the_api_server_gone_takes_nothing_away(mig: MigNode) -> None:
-    await mig.start()
+    plugin = await mig.start()
     await mig.pod("p1", [(A, "3g.20gb", 0)])
     await mig.node.kubelet.allocate([f"{A}-0"])
     fault = mig.node.api.faults.add(Fault("internal-error", verb="list", resource="pods"))
     await mig.node.until(lambda: fault.hits >= 2, "two looks")
     mig.say("driver: gone")
-    await asyncio.sleep(0.15)
+    await plugin.mig.look()
     mig.say("")
     mig.node.api.faults.remove(fault)
     assert await mig.places() == [(3, 0)]

@@ -245,3 +245,33 @@ async def test_hidden_cards_do_not_count_for_a_strategy() -> None:
     board = Board(settings)
     await board.set_cards((card(0, (1, 1)), card(1, mig=False)))
     assert list(board.state.static) == [GPU]
+
+
+async def test_instances_of_mode_mig_are_not_offered_to_others_while_a_pod_has_them(node: Bench) -> None:
+    """From mode mig to migstrategy mixed: the card waits for its last pod, is then switched back and is shared."""
+    mig = MigNode(node)
+    await mig.start()
+    await mig.pod("p1", [(A, "3g.20gb", 0)])
+    await node.kubelet.allocate([f"{A}-0"])
+    await node.stop_plugin()
+    plugin = await node.start_plugin(mig_strategy=MigStrategy.MIXED, mig_interval_s=0.05)
+    await node.until(lambda: len(plugin.board.state.cards) == 2, "the other cards are shared")
+    assert plugin.board.state.static == {}
+    assert "last pod" in plugin.board.state.left_out[A]
+    await mig.delete("p1")
+    await node.until(lambda: len(plugin.board.state.cards) == 3, "all cards are shared")
+
+
+async def test_what_an_administrator_makes_on_a_shared_card_is_never_taken_away(node: Bench) -> None:
+    await start(node, MIG_CARDS, MigStrategy.MIXED, mig_interval_s=0.02)
+    mig = MigNode.looking_at(node)
+    geometry = SimulatedGeometry(node.kubelet.folder / "hami/simulated-mig.json")
+    geometry.set_mode(await mig.card(), enabled=True, in_use=())
+    geometry.create_compute_instance(
+        await mig.card(), geometry.create_gpu_instance(await mig.card(), 2, MigPlacement(0, 4))
+    )
+    await node.until(lambda: node.kubelet.devices_of(THREE) == {mig_uuid(A, 1, 0): "Healthy"}, "the device is offered")
+    lists = sum(each.verb == "list" for each in node.api.seen)
+    await node.plugin.mig.look()
+    assert await mig.places() == [(3, 0)]
+    assert sum(each.verb == "list" for each in node.api.seen) == lists, "nothing of ours to look after"
