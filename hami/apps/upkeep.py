@@ -93,5 +93,6 @@ class Upkeep:
 
 
 async def _after(synced: asyncio.Event, controllers: Controllers) -> None:
+    await controllers.load()
     await synced.wait()
     await controllers.run()

@@ -8,6 +8,7 @@ watched with `metadata.name=NAME`, so that a role with `resourceNames` is enough
 from __future__ import annotations
 
 import asyncio
+import importlib
 import threading
 from collections.abc import Mapping
 from typing import Any, Final
@@ -52,6 +53,11 @@ class Controllers:
         self._own: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
 
+    @staticmethod
+    async def load() -> None:
+        """Loads kopf, which holds the interpreter for up to a tenth of a second: best before anything is served."""
+        await asyncio.to_thread(importlib.import_module, "kopf")
+
     async def run(self) -> None:
         """Until cancelled."""
         self._main = asyncio.get_running_loop()
@@ -66,10 +72,12 @@ class Controllers:
             await asyncio.to_thread(thread.join, _STOP_S)
 
     def _thread(self, ended: asyncio.Event) -> None:
-        with asyncio.Runner() as runner:
-            self._own = runner.get_loop()
-            runner.run(self._keep())
-        self._on_main(ended.set)
+        try:
+            with asyncio.Runner() as runner:
+                self._own = runner.get_loop()
+                runner.run(self._keep())
+        finally:
+            self._on_main(ended.set)
 
     def _on_main(self, call: Any, *arguments: Any) -> None:
         assert self._main is not None
@@ -78,13 +86,10 @@ class Controllers:
 
     async def _keep(self) -> None:
         """One operator after another."""
-        # Here, not above: kopf costs half a second and 13 MiB, which `hami scheduler --help` and tests need not pay.
-        import kopf
-
         logs.route("kopf", without=_TOLD_BY_US)
         while not self._stop.is_set():
             try:
-                await self._operator(kopf)
+                await self._operator()
                 problem = "it ended"
             except Exception as error:  # noqa: BLE001 - whatever fails inside kopf, the scheduler goes on
                 problem = f"{type(error).__name__}: {error}"
@@ -99,7 +104,10 @@ class Controllers:
             except TimeoutError:
                 continue
 
-    async def _operator(self, kopf: Any) -> None:
+    async def _operator(self) -> None:
+        # Here, not above: kopf costs half a second and 9 MiB, which `hami scheduler --help` and tests need not pay.
+        import kopf
+
         where: dict[str, Any] = {"namespaces": [self._namespace]} if self._namespace else {"clusterwide": True}
         await kopf.operator(
             registry=self._registry(kopf),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -185,3 +187,10 @@ def test_every_refused_node_is_counted() -> None:
         "CardInsufficientMemory": 3,
         refusal_counts.UNREGISTERED: 1,
     }
+
+
+def test_the_reference_page_names_every_metric_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "scheduler-metrics.md").read_text()
+    named = set(re.findall(r"`((?:hami_|GPU|nodeGPU|vGPU|Quota)[A-Za-z_]+)`", page))
+    ours = {family.name + ("_total" if family.type == "counter" else "") for family in metrics.registry.collect()}
+    assert named == ours | families(full_world(), legacy=True).keys()
