@@ -90,8 +90,10 @@ def test_an_error_of_a_card_that_nobody_knows_has_no_name(tmp_path: Path) -> Non
 
 def test_the_error_of_a_card_that_cannot_be_asked_any_more_keeps_its_name(tmp_path: Path) -> None:
     """Code 15 is NVML_ERROR_GPU_IS_LOST: a card that fell off the bus answers nothing, not even its name."""
-    lost = {"FAKE_GPU_FAIL": "nvmlDeviceGetUUID:3:15,nvmlDeviceGetUUID:4:15"}
-    assert asked(tmp_path, "happens:xid 1 79", "events", **lost) == [event("GPU-b", "xid", 79)]
+    lost = {"FAKE_GPU_FAIL": ",".join(f"nvmlDeviceGetUUID:{call}:15" for call in (3, 4, 5, 6))}
+    said = asked(tmp_path, "happens:xid 1 79", "events", "lost", "cards", **lost)
+    assert said[0] == event("GPU-b", "xid", 79)
+    assert said[2]["cards"] == [], "neither card has a name any more"
 
 
 def test_a_card_without_events_is_named_once_and_the_other_heard(tmp_path: Path) -> None:

@@ -99,7 +99,10 @@ FOUR = "".join(f"card uuid=GPU-{index} memory_mib=16384 minor={index}\n" for ind
 UNKNOWN = 999
 
 
-@pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo"])
+@pytest.mark.parametrize(
+    "function",
+    ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUUID", "nvmlDeviceGetName"],
+)
 def test_one_bad_card_does_not_hide_the_others(tmp_path: Path, function: str) -> None:
     """The third call of each function fails: that of card 2 (report B85)."""
     found = probed(tmp_path, FOUR, FAKE_GPU_FAIL=f"{function}:3:{UNKNOWN}")
