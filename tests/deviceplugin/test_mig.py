@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from hami.core.codec import decode_register, encode_mig_allocations
@@ -255,6 +256,41 @@ async def test_after_a_reboot_the_instances_of_live_pods_are_made_again(mig: Mig
     await mig.start()
     await mig.until_places([(3, 4)])
     assert (await mig.card()).mig_instances[0].compute[0].uuid == (await mig.reservations("p1"))[0].mig_uuid
+
+
+async def test_t30_one_instance_that_cannot_be_made_again_stops_no_other(mig: MigNode) -> None:
+    """The driver gives it another id, which the running container does not know."""
+    await mig.start()
+    await mig.pod("p1", [(A, "3g.20gb", 0)])
+    await mig.node.kubelet.allocate([f"{A}-0"])
+    await mig.pod("p2", [(A, "3g.20gb", 4)])
+    await mig.node.kubelet.allocate([f"{A}-0"])
+    await mig.node.stop_plugin()
+    (first,) = await mig.reservations("p1")
+    other = encode_mig_allocations([msgspec.structs.replace(first, mig_uuid="MIG-of-another-driver")])
+    await mig.node.writer.patch_pod_annotations("default", "p1", {MIG_ALLOCATIONS: other}, uid="")
+    (mig.node.kubelet.folder / "hami/simulated-mig.json").unlink()
+    plugin = await mig.start()
+    await mig.until_places([(3, 4)])
+    await plugin.mig.look()
+    assert await mig.places() == [(3, 4)]
+    lost = [message for _, reason, message in mig.node.events.on_nodes if reason == "MigInstanceLost"]
+    assert len(lost) == 1
+    assert "MIG-of-another-driver of pod default/p1 is gone" in lost[0]
+
+
+async def test_t32_cdi_files_name_the_instances_there_are(mig: MigNode) -> None:
+    await mig.start(device_list_strategies=("cdi-cri",), cdi_root=mig.node.folder / "cdi")
+    await mig.pod("p1", [(A, "3g.20gb", 0)])
+    answer = (await mig.node.kubelet.allocate([f"{A}-0"])).container_responses[0]
+    device = mig_uuid(A, 1, 0)
+    assert [each.name for each in answer.cdi_devices] == [f"k8s.device-plugin.nvidia.com/gpu={device}"]
+    (file,) = (mig.node.folder / "cdi").iterdir()
+    assert f'"{device}"' in file.read_text()
+    registered = len(mig.node.kubelet.requests)
+    await mig.node.kubelet.restart()
+    await mig.node.until(lambda: len(mig.node.kubelet.requests) > registered, "registered anew")
+    assert f'"{device}"' in file.read_text(), "a container that starts again needs its name"
 
 
 async def test_t29_a_pod_that_cannot_be_read_protects_its_cards_only(mig: MigNode) -> None:
