@@ -41,14 +41,22 @@ def shim_problem(settings: PluginSettings) -> str:
         problem = f"{library} is {'no file' if library.exists() else 'missing'}"
     elif not preload.is_file():
         problem = f"{preload} is {'no file' if preload.exists() else 'missing'}"
-    elif wanted not in preload.read_text(encoding="utf-8", errors="replace").split():
-        problem = f"{preload} does not name {wanted}"
     else:
+        problem = _misnamed(preload, wanted)
+    if not problem:
         return ""
     return (
         f"the limiting library is not in place on the host: {problem}."
         " Look at the container install-library of the device plugin's pod on this node, and at --hook-path"
     )
+
+
+def _misnamed(preload: Path, wanted: str) -> str:
+    try:
+        named = preload.read_text(encoding="utf-8", errors="replace").split()
+    except OSError as error:
+        return f"{preload} cannot be read: {error.strerror}"
+    return "" if wanted in named else f"{preload} does not name {wanted}"
 
 
 def library_file(settings: PluginSettings) -> Path:
