@@ -103,6 +103,8 @@ class ContainerStatus(_View, frozen=True, rename="camel"):
 
 class PodStatus(_View, frozen=True, rename="camel"):
     phase: str = ""
+    reason: str | None = None
+    message: str | None = None
     conditions: tuple[PodCondition, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 

@@ -98,7 +98,9 @@ class Engine:
         fitting = FittingNodes.of(columns, offer, mask, spread=_spreads(shape))
         namespace = pod.metadata.namespace
         evaluations = self._evaluations_of(shape, self._world.quotas.room(namespace))
-        for name in self._candidates(mask, offer, spread=_spreads(shape)):
+        back = self._world.rejections.set_back(self._world.clock.monotonic_s())
+        names_in_order = self._candidates(mask, offer, spread=_spreads(shape))
+        for name in names_in_order if not back else _last(names_in_order, back):
             view = self._world.view(name)
             if view is None or view.problem or evaluations.known(name, view):
                 continue
@@ -219,6 +221,17 @@ class Engine:
             return FilterAnswer(failed=texts, unresolvable=texts)
         event = (True, EVENT_FILTERING_FAILED, refusal.message)
         return FilterAnswer(failed=texts, unresolvable=texts, narrate=lambda: (event,))
+
+
+def _last(names: Iterable[str], back: set[str]) -> Iterator[str]:
+    """The names with those in `back` at the end."""
+    late = []
+    for name in names:
+        if name in back:
+            late.append(name)
+        else:
+            yield name
+    yield from late
 
 
 def _answer(done: StopIteration) -> FilterAnswer:

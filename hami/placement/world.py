@@ -25,6 +25,7 @@ from hami.placement.ledger import Ledger
 from hami.placement.listings import NodeListing, PodListing
 from hami.placement.ports import Clock
 from hami.placement.quotas import Quotas
+from hami.placement.rejections import Rejections
 from hami.placement.rules import LiveRegistry, live
 from hami.placement.shapes import Shapes
 from hami.placement.signals import Signals
@@ -80,6 +81,7 @@ class World:
         self.in_flight = InFlight()
         self.signals = Signals()
         self.waking = Waking(clock)
+        self.rejections = Rejections()
         self._views: dict[str, NodeView] = {}
         self._dirty: dict[str, None] = {}
         self._hardware: dict[Hashable, int] = {}
@@ -110,6 +112,7 @@ class World:
         self.signals.fire(f"node/{node.name}")
 
     def on_node_deleted(self, name: str) -> None:
+        self.rejections.forget(name)
         if self.inventory.remove(name):
             self._dirty[name] = None
         self.signals.fire(f"node/{name}")
@@ -242,21 +245,26 @@ class World:
 
     def settle_now(self) -> None:
         """Brings everything up to date. Cheap unless a bulk load has just happened: see `settle`."""
-        now_s = self.clock.monotonic_s()
-        self.ledger.expire(now_s)
-        self._dirty.update(dict.fromkeys(self.inventory.expire(now_s)))
+        self._age()
         while name := self._next_dirty():
             self._refresh(name)
 
     async def settle(self) -> None:
         """The same in slices."""
         slicer = Slicer(self.clock)
-        now_s = self.clock.monotonic_s()
-        self.ledger.expire(now_s)
-        self._dirty.update(dict.fromkeys(self.inventory.expire(now_s)))
+        self._age()
         while name := self._next_dirty():
             self._refresh(name)
             await slicer.give_way()
+
+    def _age(self) -> None:
+        now_s = self.clock.monotonic_s()
+        self.ledger.expire(now_s)
+        self._dirty.update(dict.fromkeys(self.inventory.expire(now_s)))
+        for name in self.rejections.expire(now_s):
+            self._dirty[name] = None
+            if not self.rejections.problem(name):
+                self.waking.unseen_room(name)
 
     def _next_dirty(self) -> str:
         if self.ledger.dirty:
@@ -273,7 +281,7 @@ class World:
         cards = record.view
         uses = self.ledger.uses(name)
         state = self._state(name, cards)
-        problem = cards.problem or self._blocked(name)
+        problem = cards.problem or self._blocked(name) or self.rejections.problem(name)
         self._revision += 1
         hardware = self._hardware_of(name, state.devices)
         known = self._views.get(name)
