@@ -18,12 +18,13 @@ from hami.sim.containers import rootfs
 from hami.sim.containers.host import NodeHost
 from hami.sim.containers.toolkit import Toolkit
 from tests.cluster.api import Object
-from tests.cluster.components import HAMI, PROFILES, Cluster
+from tests.cluster.components import COUNT_RESOURCE, HAMI, PROFILES, Cluster
 from tests.cluster.controlplane import MANIFESTS
 from tests.cluster.pods import Limits, gpu_pod
 from tests.cluster.processes import Process, wait_until
-from tests.node import images
+from tests.node import images, kubelet
 from tests.node.onenode import OneNode
+from tests.node.podresources import offered_devices
 from tests.tools.proxy import FaultProxy
 
 PROFILE = PROFILES / "a100x4.yaml"
@@ -57,6 +58,7 @@ class GpuNode:
 
     def start_plugin(self) -> None:
         """Start the plugin and return when kubelet has its devices and the node its cards."""
+        wait_until(lambda: self.offered() == 0, READY_S, "kubelet noticed that the former plugin is gone")
         self.plugin.start()
         self.wait_cards()
 
@@ -65,7 +67,7 @@ class GpuNode:
 
         def ready() -> bool:
             self.plugin.require_alive()
-            return self.cluster.node_is_ready(self.node.name)
+            return self.offered() > 0 and self.cluster.node_is_ready(self.node.name)
 
         wait_until(ready, READY_S, f"node {self.node.name} with cards")
 
@@ -86,10 +88,14 @@ class GpuNode:
         self.plugin = self._plugin_process(kubeconfig)
         self.start_plugin()
 
+    def offered(self) -> int:
+        """How many shares kubelet would give out at this moment."""
+        return len(offered_devices(kubelet.POD_RESOURCES, COUNT_RESOURCE))
+
     def shares(self) -> int:
-        """How many shares kubelet says that pods can have here."""
+        """How many shares the Node object says that pods can have here; it lags behind `offered`."""
         status = self.node.plane.api.get(self.node.kubelet.path)["status"]
-        return int(status["allocatable"].get("nvidia.com/gpu", "0"))
+        return int(status["allocatable"].get(COUNT_RESOURCE, "0"))
 
     def _kubeconfig(self) -> Path:
         return self.node.plane.folder / "hami-device-plugin.kubeconfig"

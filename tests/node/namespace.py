@@ -11,6 +11,7 @@ set tells the harness that it runs in here. Needs root.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ CGROUP_ENV = "HAMI_NODE_CGROUP"
 WRITTEN_TO_MEMORY = ("/var/lib", "/usr/local")
 EMPTY = ("/run", "/var/log")
 INSIDE = "--inside"
+PREFIX = "hami-node-"
+"""Of our cgroups; what follows is each run's own."""
 
 
 def cgroup() -> str | None:
@@ -32,7 +35,7 @@ def cgroup() -> str | None:
 
 def enter(command: Sequence[str]) -> int:
     """Run the command inside; its exit code."""
-    name = f"hami-node-{os.getpid()}"
+    name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     kinds = ["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--propagation", "private"]
     again = [sys.executable, "-m", "tests.node.namespace", INSIDE, *command]
     cgroups.create(name)

@@ -1,11 +1,12 @@
-"""kubelet's pod-resources API: which devices it says that each container holds.
+"""kubelet's pod-resources API: which devices it offers at this moment, and which of them each container holds.
 
-The few messages of `v1.PodResourcesLister/List` that matter here are described in code; unknown fields are skipped.
+The few messages of `v1.PodResourcesLister` that matter here are described in code; unknown fields are skipped.
 Source: Kubernetes, kubelet/pkg/apis/podresources/v1/api.proto.
 """
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ REPEATED = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
 ONE = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
 FIELDS = {
     "Request": [],
-    "Response": [("pods", 1, REPEATED, "Pod")],
+    "Held": [("pods", 1, REPEATED, "Pod")],
+    "Offered": [("devices", 1, REPEATED, "Devices")],
     "Pod": [("name", 1, ONE, ""), ("namespace", 2, ONE, ""), ("containers", 3, REPEATED, "Container")],
     "Container": [("name", 1, ONE, ""), ("devices", 2, REPEATED, "Devices")],
     "Devices": [("resource_name", 1, ONE, ""), ("device_ids", 2, REPEATED, "")],
@@ -29,14 +31,7 @@ TIMEOUT_S = 10
 
 def held_devices(socket: Path, resource: str) -> dict[tuple[str, str, str], list[str]]:
     """Device ids of one resource by namespace, pod and container, as kubelet lists them. Raises grpc.RpcError."""
-    request, response = _messages()
-    with grpc.insecure_channel(f"unix://{socket}") as channel:
-        call = channel.unary_unary(
-            "/v1.PodResourcesLister/List",
-            request_serializer=request.SerializeToString,
-            response_deserializer=response.FromString,
-        )
-        answer = call(request(), timeout=TIMEOUT_S)
+    answer = _call(socket, "List", "Held")
     held: dict[tuple[str, str, str], list[str]] = {}
     for pod in answer.pods:
         for container in pod.containers:
@@ -46,8 +41,30 @@ def held_devices(socket: Path, resource: str) -> dict[tuple[str, str, str], list
     return held
 
 
-def _messages() -> tuple[Any, Any]:
-    """Classes of the request and the response."""
+def offered_devices(socket: Path, resource: str) -> list[str]:
+    """Healthy device ids of one resource, from kubelet's memory: the Node object lags behind. Raises grpc.RpcError."""
+    answer = _call(socket, "GetAllocatableResources", "Offered")
+    return [one for devices in answer.devices if devices.resource_name == resource for one in devices.device_ids]
+
+
+def _call(socket: Path, method: str, response: str) -> Any:
+    with grpc.insecure_channel(f"unix://{socket}") as channel:
+        call = channel.unary_unary(
+            f"/v1.PodResourcesLister/{method}",
+            request_serializer=_message("Request").SerializeToString,
+            response_deserializer=_message(response).FromString,
+        )
+        return call(_message("Request")(), timeout=TIMEOUT_S, wait_for_ready=True)
+
+
+@functools.cache
+def _message(name: str) -> Any:
+    """Class of a message of FIELDS."""
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"podresources.{name}"))
+
+
+@functools.cache
+def _pool() -> descriptor_pool.DescriptorPool:
     file = descriptor_pb2.FileDescriptorProto(name="podresources.proto", package="podresources", syntax="proto3")
     for message, fields in FIELDS.items():
         described = file.message_type.add(name=message)
@@ -57,5 +74,4 @@ def _messages() -> tuple[Any, Any]:
                 field.type_name = f".podresources.{held}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    request, response = (pool.FindMessageTypeByName(f"podresources.{name}") for name in ("Request", "Response"))
-    return message_factory.GetMessageClass(request), message_factory.GetMessageClass(response)
+    return pool

@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 
 from tests.cluster.api import Object
-from tests.cluster.pods import Workspace, allocation
+from tests.cluster.pods import NODE_LOCK, Workspace, allocation
 from tests.cluster.processes import wait_until
 from tests.node.gpu import GpuNode, environment_of, share_pod
 from tests.tools.audit import audit_cluster
 
 LIMITS = {"gpu": 1, "gpumem": 3000, "gpucores": 10}
 ENDED = ("Failed", "Succeeded")
-NODE_LOCK = "hami.io/mutex.lock"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,12 +46,12 @@ class Tenant:
         self._gpus.node.plane.api.merge_patch(self._path, {"spec": {"replicas": replicas}})
 
     def remove(self) -> None:
-        """Delete the Deployment and what it made."""
-        self.scale(0)
-        wait_until(lambda: not self._pods(running=True), 60, "tenant's pods gone")
-        self._gpus.node.plane.api.delete(self._path)
+        """Delete the Deployment; return when no controller makes pods any more."""
+        api = self._gpus.node.plane.api
+        api.delete(self._path, propagationPolicy="Foreground")
+        wait_until(lambda: not api.exists(self._path), 60, "the tenant is gone")
 
-    def wait_running(self, replicas: int, timeout_s: float = 90) -> None:
+    def wait_running(self, replicas: int, timeout_s: float = 150) -> None:
         """Return when so many pods are Ready, those that ended not counted, and no other is on its way."""
 
         def complete() -> bool:
@@ -90,6 +89,16 @@ class Tenant:
             said = plane.kubectl("exec", name, "-n", self._space.name, "--", "env").splitlines()
             env = environment_of(said)
             assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_DEVICE_MEMORY_LIMIT_0"]) == (device.uuid, "3000m")
+
+    def take_the_rest(self) -> None:
+        """Whatever nobody holds can be had, to the last MiB of each card: failed pods hold nothing."""
+        report = audit_cluster(self._gpus.node.plane.admin_kubeconfig)
+        for (_, uuid), card in report.cards.items():
+            held = sum(holder.use.memory_mib for holder in report.holders.get((self._gpus.node.name, uuid), []))
+            name = f"rest-{card.index}"
+            wish = {"nvidia.com/use-gpuuuid": uuid}
+            self._space.add(share_pod(name, {"gpu": 1, "gpumem": card.room.memory_mib - held}, annotations=wish))
+            self._space.wait_phase(name)
 
     def _no_token(self) -> bool:
         node = self._gpus.node.plane.api.get(self._gpus.node.kubelet.path)

@@ -32,9 +32,10 @@ class Outage:
 
 
 def restart_kubelet(gpus: GpuNode) -> None:
-    """SIGKILL and start."""
+    """SIGKILL and start; our plugin has to offer its cards again."""
     gpus.node.kubelet.process.kill()
     gpus.node.kubelet.start()
+    gpus.wait_cards()
 
 
 def restart_containerd(gpus: GpuNode) -> None:
@@ -55,11 +56,22 @@ def restart_scheduler(gpus: GpuNode) -> None:
     gpus.cluster.scheduler.wait_ready()
 
 
+def restart_api_server(gpus: GpuNode) -> None:
+    """SIGKILL kube-apiserver and etcd and start them."""
+    for process in (gpus.node.plane.apiserver, gpus.node.plane.etcd):
+        process.kill()
+    for process in (gpus.node.plane.etcd, gpus.node.plane.apiserver):
+        process.start()
+    gpus.node.plane.wait_http(gpus.node.plane.apiserver, f"{gpus.node.plane.server}/readyz", 60)
+    gpus.node.plane.api.get(gpus.node.kubelet.path)  # the kept connection is dead: a read makes a new one
+
+
 def recreate_socket_folder(gpus: GpuNode) -> None:
     """Everything under device-plugins goes, kubelet's checkpoint too; kubelet makes its socket anew when it starts."""
     gpus.node.kubelet.process.kill()
     gpus.node.kubelet.recreate_device_plugins_folder()
     gpus.node.kubelet.start()
+    gpus.wait_cards()
 
 
 def remove_plugin_socket(gpus: GpuNode) -> None:
@@ -84,6 +96,7 @@ OUTAGES = [
     Outage("containerd killed and started", restart_containerd),
     Outage("device plugin killed and started", restart_plugin),
     Outage("scheduler killed and started", restart_scheduler),
+    Outage("API server killed and started", restart_api_server),
     Outage("plugin's socket removed", remove_plugin_socket),
     Outage("socket folder recreated", recreate_socket_folder),
     Outage("reboot", reboot, spares=False),
@@ -104,6 +117,9 @@ def test_outage(gpus: GpuNode, tenant: Tenant, outage: Outage) -> None:
     before = tenant.look()
     started = time.monotonic()
     outage.strike(gpus)
+    if not outage.spares:  # what the API says of the containers is from before, until kubelet has looked
+        old = before.containers.items()
+        wait_until(lambda: not old & tenant.look().containers.items(), 60, "kubelet noticed that all containers ended")
     tenant.scale(REPLICAS + 1)
     tenant.wait_running(REPLICAS + 1)
     seconds = time.monotonic() - started
@@ -113,6 +129,8 @@ def test_outage(gpus: GpuNode, tenant: Tenant, outage: Outage) -> None:
     if outage.spares:
         assert len(kept) == REPLICAS, (before, after)
     tenant.check()
+    if after.failed:
+        tenant.take_the_rest()
 
 
 @pytest.fixture

@@ -66,6 +66,7 @@ def as_pod(gpus: GpuNode) -> Iterator[None]:
     gpus.plugin.stop()
     api.post(DAEMON_SETS, daemon_set(gpus))
     wait_plugin_pod(gpus)
+    wait_until(lambda: gpus.offered() == 10 * gpus.card_count, READY_S, "kubelet has the shares of the plugin's pod")
     yield
     api.delete(f"{DAEMON_SETS}/hami-device-plugin", propagationPolicy="Foreground")
     wait_until(lambda: not api.items(PODS), READY_S, "the plugin's pod is gone")
@@ -86,8 +87,6 @@ def wait_plugin_pod(gpus: GpuNode, other_than: str = "") -> str:
 
 @pytest.mark.usefixtures("as_pod")
 def test_plugin_as_a_pod_serves_shares(gpus: GpuNode, space: Workspace) -> None:
-    offered = 10 * gpus.card_count
-    wait_until(lambda: gpus.shares() == offered, READY_S, "kubelet offers the shares of the plugin in the pod")
     tenant = Tenant(gpus, space)
     tenant.create(2)
     tenant.check()
