@@ -143,8 +143,14 @@ class NodeSpec(_View, frozen=True, rename="camel"):
     unschedulable: bool = False
 
 
+class NodeCondition(_View, frozen=True, rename="camel"):
+    type: str = ""
+    status: str = ""
+
+
 class NodeStatus(_View, frozen=True, rename="camel"):
     allocatable: dict[str, Quantity] | None = None
+    conditions: tuple[NodeCondition, ...] | None = None
 
 
 class Node(_View, frozen=True, rename="camel"):
@@ -165,6 +171,11 @@ class Node(_View, frozen=True, rename="camel"):
     @property
     def labels(self) -> dict[str, str]:
         return self.metadata.labels or {}
+
+    @property
+    def lease_expired(self) -> bool:
+        """Kubernetes has not heard of the node's kubelet for too long: it then calls Ready unknown."""
+        return any(each.type == "Ready" and each.status == "Unknown" for each in self.status.conditions or ())
 
 
 class ResourceQuotaSpec(_View, frozen=True, rename="camel"):

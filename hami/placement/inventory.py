@@ -86,6 +86,7 @@ class NodeRecord:
         "cards",
         "epoch",
         "labels_match",
+        "lease_expired",
         "lock",
         "name",
         "other_allocatable",
@@ -104,6 +105,7 @@ class NodeRecord:
         self.anew = False
         """Another node had this name before: what was written on that one is lost, pods may still be bound to it."""
         self.labels_match = True
+        self.lease_expired = False
         self.cards: dict[str, _Cards] = {}
         self.other_allocatable: tuple[tuple[str, int | None], ...] = ()
         """Extended resources that no vendor counts by now; one may when resources are renamed."""
@@ -160,6 +162,7 @@ class Inventory:
         record.resource_version = node.metadata.resource_version
         record.lock = node.annotations.get(keys.NODE_LOCK, "")
         record.epoch = node.annotations.get(keys.BIND_EPOCH, "")
+        record.lease_expired = node.lease_expired
         record.labels_match = all(node.labels.get(key) == value for key, value in self._settings.node_selector)
         for vendor in self._registry:
             self._apply_vendor(record, vendor, node, now_s, now_unix_s)
@@ -238,6 +241,8 @@ class Inventory:
     def _view(self, record: NodeRecord, cordoned: frozenset[str], now_s: float) -> CardsView:
         if not record.labels_match:
             return CardsView(problem=NODE_UNREGISTERED, cordoned=cordoned)
+        if record.lease_expired:
+            return CardsView(problem=f"{NODE_UNREGISTERED}: kubelet is not heard of any more", cordoned=cordoned)
         devices: tuple[Device, ...] = ()
         pair_scores: dict[str, dict[str, int]] = {}
         problem = ""

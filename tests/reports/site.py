@@ -68,13 +68,20 @@ class Site:
     # What the API server shows
 
     def node(
-        self, name: str, *cards: Object, allocatable: int | None = 100, notes: dict[str, str] | None = None
+        self,
+        name: str,
+        *cards: Object,
+        allocatable: int | None = 100,
+        notes: dict[str, str] | None = None,
+        ready: str = "True",
     ) -> None:
         """`notes`: annotations beside the register of `cards`, or in its place."""
         register = json.dumps(list(cards or (card(f"GPU-{name}"),)))
         annotations = {"hami.io/node-nvidia-register": register, **(notes or {})}
         offered = {} if allocatable is None else {"nvidia.com/gpu": str(allocatable)}
-        body = {"metadata": {"name": name, "uid": name, "annotations": annotations}, "status": {"allocatable": offered}}
+        conditions = [{"type": "MemoryPressure", "status": "Unknown"}, {"type": "Ready", "status": ready}]
+        status = {"allocatable": offered, "conditions": conditions}
+        body = {"metadata": {"name": name, "uid": name, "annotations": annotations}, "status": status}
         self.world.on_node(node_decoder.decode(json.dumps(body)), listed=True)
 
     def quota(self, name: str = "q", namespace: str = "default", **hard: str) -> None:

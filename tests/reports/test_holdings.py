@@ -254,6 +254,18 @@ async def test_b44_b59_a_node_is_used_as_soon_as_it_offers_cards_again(site: Sit
     assert await fits(site, all_of())
 
 
+@pytest.mark.parametrize("before", ["True", "False"])
+async def test_b44_a_node_whose_kubelet_is_silent_is_out_until_it_is_heard_again(site: Site, before: str) -> None:
+    site.node("n1", ready=before)
+    assert await fits(site, all_of())
+    site.world.on_pod_deleted("default", "p", "uid-p")
+    site.node("n1", ready="Unknown")
+    answer = await site.filter(all_of("q"), "n1")
+    assert answer["FailedNodes"] == {"n1": "node unregistered: kubelet is not heard of any more"}
+    site.node("n1")
+    assert await fits(site, all_of("q"))
+
+
 async def test_b59_a_refusal_is_unschedulable_and_never_an_error(site: Site) -> None:
     site.running(all_of("old"), "n1", FULL)
     for body in (all_of(), pod(gpu(gpu=9), name="q"), pod(gpu(gpu=1, mem="x"), name="r")):
