@@ -23,6 +23,8 @@ from hami.core.units import floor_whole
 LIMITS_PREFIX: Final = "limits."
 REQUESTS_PREFIX: Final = "requests."
 _FULL_CORES: Final = 100
+_MIG: Final = "mig"
+"""The word of a mode annotation that lets MIG slices serve the pod."""
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -164,13 +166,16 @@ def known_use(request: PodRequest, *, slices_possible: bool) -> dict[str, Use]:
     """The least that a pod takes of each vendor, as far as its numbers say so without a card.
 
     Memory as a percentage counts 0 until the card is known, and where a MIG slice may serve the pod so do cores: a
-    slice charges its own. The pod's largest init container and its app containers do not run together (4.10).
+    slice charges its own. A pod whose mode annotation excludes MIG gets none. The pod's largest init container and its
+    app containers do not run together (4.10).
     """
     sums: dict[str, dict[ContainerKind, Use]] = {}
     for container in request.containers:
         for asked in container.devices:
             kinds = sums.setdefault(asked.vendor, {})
-            use, known = _asked(asked, slices_possible=slices_possible), kinds.get(container.kind, NO_USE)
+            modes = request.selectors_of(asked.vendor).modes
+            sliced = slices_possible and (not modes or _MIG in modes)
+            use, known = _asked(asked, slices_possible=sliced), kinds.get(container.kind, NO_USE)
             kinds[container.kind] = larger(known, use) if container.kind is ContainerKind.INIT else known.plus(use)
     return {
         word: kinds.get(ContainerKind.SIDECAR, NO_USE).plus(

@@ -95,6 +95,12 @@ def test_B17_known_use(subject: Pod, expected: Use) -> None:
     assert known_use(shape(subject), slices_possible=True)["NVIDIA"].core_percent == 0
 
 
+@pytest.mark.parametrize(("mode", "cores"), [("hami-core", 60), ("mps", 60), ("mig", 0), ("hami-core,mig", 0), ("", 0)])
+def test_cores_count_where_no_mig_slice_may_serve(mode: str, cores: int) -> None:
+    request = shape(pod(gpu(2, mem=2500, cores=30), annotations={"nvidia.com/vgpu-mode": mode} if mode else {}))
+    assert known_use(request, slices_possible=True)["NVIDIA"] == Use(2, 5000, cores)
+
+
 _requests = st.builds(
     DeviceRequest,
     vendor=st.just("NVIDIA"),
