@@ -51,6 +51,8 @@ class MigManager:
         self._events = events
         self._refresh = refresh
         self._owned = OwnedCards(settings.state_dir)
+        self._nothing = False
+        """At the last look there was no instance, and nothing else to do."""
         self._said: set[str] = set()
         self._lost: set[tuple[str, str]] = set()
         """Pods and instances that could not be made again."""
@@ -93,7 +95,10 @@ class MigManager:
         if not wanted and not owned:
             return False
         cards = [card for card in (await self._probe.cards()).cards if self._managed(card, owned)]
-        if not cards:
+        nothing = wanted and all(card.mig_enabled and not card.mig_instances for card in cards)
+        before, self._nothing = self._nothing, nothing
+        if not cards or (nothing and before):
+            # A list of pods would tell nothing new: they get their instances by Allocate.
             return False
         # The pods are read after the instances: one that has no pod in this list lost it before.
         holds = holds_of(await self._writer.list_pods_on_node(self._settings.node_name))

@@ -83,7 +83,7 @@ class PluginSettings(msgspec.Struct, frozen=True):
     mode: str = MODE_CORE
     mig_strategy: MigStrategy = MigStrategy.NONE
     """What instances that an administrator made are offered as; without effect in mode mig."""
-    mig_interval_s: float = 5.0
+    mig_interval_s: float = 10.0
     """How often MIG instances are compared with what pods hold."""
     mig_minors: Path = Path("/proc/driver/nvidia-caps/mig-minors")
     """Where the driver lists the numbers of the nodes that open MIG instances."""

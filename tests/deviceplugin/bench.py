@@ -153,6 +153,10 @@ class Bench:
         except TimeoutError:
             raise AssertionError(f"not within {DEADLINE_S} s: {what}") from None
 
+    def lists_of_pods(self) -> int:
+        """How often somebody has listed pods, as far as the API server remembers."""
+        return sum(each.verb == "list" and each.resource == "pods" for each in self.api.seen)
+
     # --- the scheduler's part ----------------------------------------------------------------------------------------
 
     async def bound_pod(

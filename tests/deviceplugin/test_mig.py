@@ -109,6 +109,20 @@ async def test_what_is_in_the_way_and_held_by_nobody_is_taken_away(mig: MigNode)
     assert await mig.places() == [(3, 0)]
 
 
+async def test_a_node_without_instances_asks_nobody(mig: MigNode) -> None:
+    """A list of pods every period from each of thousands of nodes would be a load; instances make one worth while."""
+    plugin = await mig.start(mig_interval_s=600)
+    await plugin.mig.look()
+    before = mig.node.lists_of_pods()
+    await plugin.mig.look()
+    assert mig.node.lists_of_pods() == before
+    await mig.pod("p1", [(A, "1g.5gb", 1)])
+    await mig.node.kubelet.allocate([f"{A}-0"])
+    before = mig.node.lists_of_pods()
+    await plugin.mig.look()
+    assert mig.node.lists_of_pods() == before + 1
+
+
 async def test_t28_what_a_gone_pod_still_runs_on_is_waited_for_and_then_refused(mig: MigNode) -> None:
     plugin = await mig.start(allocate_timeout_s=0.6)
     await mig.pod("p1", [(A, "3g.20gb", 0)])
@@ -344,6 +358,19 @@ async def test_b97_back_in_shared_mode_mig_is_switched_off_when_nobody_uses_it(m
     await mig.node.bound_pod("p2", f"{A},NVIDIA,3000,30:;")
     answer = (await mig.node.kubelet.allocate([f"{A}-0"])).container_responses[0]
     assert answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
+
+
+async def test_a_card_that_cannot_be_switched_back_yet_is_tried_again(mig: MigNode) -> None:
+    await mig.start()
+    await mig.node.stop_plugin()
+    mig.say(f"in_use: [{A}]")
+    plugin = await mig.start(mode="hami-core")
+    await mig.node.until(lambda: len(plugin.board.state.cards) == 2, "the free card and the T4 are shared")
+    await plugin.mig.look()
+    assert [card.mig_enabled for card in await mig.cards()] == [True, False, False]
+    assert any("stays on: In use" in message for _, _, message in mig.node.events.on_nodes)
+    mig.say("")
+    await mig.node.until(lambda: len(plugin.board.state.cards) == 3, "all cards are shared")
 
 
 async def test_an_administrators_mig_card_on_a_shared_node_is_left_alone(mig: MigNode) -> None:
