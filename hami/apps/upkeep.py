@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from hami.apps import runtime
 from hami.apps.device_config_reload import DeviceConfigReload
 from hami.certs.keeper import CertificateKeeper, KeeperSettings
 from hami.certs.reload import ReloadingContext, ServingContext
+from hami.certs.trust import TrustWatch
 from hami.config.device_config import DeviceConfig
 from hami.config.scheduler import SchedulerSettings
 from hami.controllers.operator import Controllers
@@ -37,6 +38,8 @@ class Upkeep:
         self._files: ReloadingContext | None = None
         self._keeper: CertificateKeeper | None = None
         self._serving = ServingContext()
+        self._recorder = recorder
+        self._trust: TrustWatch | None = None
         upkeep = settings.upkeep
         if upkeep.tls_secret is not None:
             keeper = KeeperSettings(
@@ -53,16 +56,20 @@ class Upkeep:
         """What https listeners serve with, loaded; None for plain http. Raises CertificateError, and what calls to the
         API server raise."""
         settings = self._settings
+        found: ServingContext | None = None
         if self._keeper is not None:
             await self._keeper.start()
-            return self._serving
-        if settings.cert_file and settings.key_file:
-            self._files = ReloadingContext(settings.cert_file, settings.key_file)
-        return self._files
+            found = self._serving
+        elif settings.cert_file and settings.key_file:
+            found = self._files = ReloadingContext(settings.cert_file, settings.key_file)
+        if found is not None and settings.upkeep.webhook_configuration:
+            self._trust = TrustWatch(found, self._recorder)
+        return found
 
     def missing(self) -> str:
         """What readiness waits for: a webhook whose certificate nobody trusts is none."""
-        return self._keeper.missing() if self._keeper is not None else ""
+        parts = [part for part in (self._keeper, self._trust) if part is not None]
+        return next(filter(None, (part.missing() for part in parts)), "")
 
     def jobs(self, synced: asyncio.Event) -> list[Job]:
         """kopf starts when the scheduler is synced: until then the lists need the time."""
@@ -74,6 +81,8 @@ class Upkeep:
             jobs.append(runtime.follow_files(self._files, settings.cert_file, settings.key_file))
         if self._keeper is not None:
             jobs.append(self._keeper.run())
+        if self._trust is not None:
+            jobs.append(self._trust.run())
         watched = self._watched()
         if watched:
             jobs.append(_after(synced, Controllers(settings.kubeconfig or None, watched)))
@@ -87,9 +96,14 @@ class Upkeep:
             watched[config_map(name.namespace, name.name)] = self._reload.on_config_map
         if upkeep.tls_secret is not None and self._keeper is not None:
             watched[secret(upkeep.tls_secret.namespace, upkeep.tls_secret.name)] = self._keeper.on_secret
-        if upkeep.webhook_configuration and self._keeper is not None:
-            watched[webhook_configuration(upkeep.webhook_configuration)] = self._keeper.on_webhook_configuration
+        if upkeep.webhook_configuration:
+            watched[webhook_configuration(upkeep.webhook_configuration)] = self._on_webhook_configuration
         return watched
+
+    def _on_webhook_configuration(self, found: Mapping[str, Any] | None) -> None:
+        for part in (self._keeper, self._trust):
+            if part is not None:
+                part.on_webhook_configuration(found)
 
 
 async def _after(synced: asyncio.Event, controllers: Controllers) -> None:

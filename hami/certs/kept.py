@@ -15,10 +15,11 @@ from typing import Final
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from hami.certs.make import CA_FILE, CERT_FILE, KEY_FILE, make_pair
+from hami.certs.reading import is_signed_by, names_of
 
 NEXT_CERT: Final = "next.crt"
 NEXT_KEY: Final = "next.key"
@@ -112,27 +113,17 @@ def promote(kept: Kept) -> Kept:
 def _good(cert: bytes, key: bytes, trusted: bytes, hosts: Sequence[str], now: datetime.datetime) -> bool:
     try:
         certificate = x509.load_pem_x509_certificate(cert)
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         own_key = serialization.load_pem_private_key(key, None).public_key() == certificate.public_key()
-    except (ValueError, TypeError, x509.ExtensionNotFound, UnsupportedAlgorithm):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return False
-    served = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
     in_time = certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
-    return own_key and in_time and served.issuperset(hosts) and bool(_issuers(cert, trusted))
+    return own_key and in_time and names_of(certificate).issuperset(hosts) and bool(_issuers(cert, trusted))
 
 
 def _issuers(cert: bytes, trusted: bytes) -> list[x509.Certificate]:
     """The authorities of `trusted` that signed the certificate."""
     certificate = x509.load_pem_x509_certificate(cert)
-    return [each for each in _certificates(trusted) if _signed(certificate, each)]
-
-
-def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-        return False
-    return True
+    return [each for each in _certificates(trusted) if is_signed_by(certificate, each)]
 
 
 def _living(trusted: bytes, now: datetime.datetime) -> list[x509.Certificate]:

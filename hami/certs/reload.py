@@ -28,6 +28,8 @@ class ServingContext:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._served = b""
+        self.chain = b""
+        """PEM of what is served, the certificate itself first."""
 
     def load(self, cert_pem: bytes, key_pem: bytes, source: str) -> bool:
         """Serves this pair from the next connection on; False if it is served already.
@@ -44,7 +46,7 @@ class ServingContext:
                 self.context.load_cert_chain(path)
         except (OSError, ValueError) as error:
             raise CertificateError(f"cannot load {source}: {error}") from error
-        self._served = pair
+        self._served, self.chain = pair, cert_pem
         metrics.certificate_not_after_seconds.set(certificate.not_valid_after_utc.timestamp())
         return True
 

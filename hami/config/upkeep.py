@@ -65,7 +65,8 @@ FLAGS: Final = (
     ),
     Flag(
         "webhook-configuration",
-        "MutatingWebhookConfiguration whose CA bundle is kept to what ca.crt of --tls-secret says",
+        "MutatingWebhookConfiguration that must trust the certificate: its CA bundle is kept to ca.crt of --tls-secret;"
+        " with --cert_file it is only looked at",
         "",
         metavar="NAME",
     ),
@@ -82,9 +83,10 @@ def load(values: Mapping[str, Any]) -> UpkeepSettings:
         certificate_settle_s=values["certificate_settle"],
         webhook_configuration=values["webhook_configuration"],
     )
-    for flag in ("certificate-host", "webhook-configuration"):
-        if values[flag.replace("-", "_")] and settings.tls_secret is None:
-            raise ConfigError(f"--{flag} needs --tls-secret: the Secret that the certificate is kept in")
+    if settings.certificate_hosts and settings.tls_secret is None:
+        raise ConfigError("--certificate-host needs --tls-secret: the Secret that the certificate is kept in")
+    if settings.webhook_configuration and settings.tls_secret is None and not values["cert_file"]:
+        raise ConfigError("--webhook-configuration needs a certificate: --tls-secret, or --cert_file and --key_file")
     both = (settings.device_config_map, settings.tls_secret)
     namespaces = {each.namespace for each in both if each is not None}
     if len(namespaces) > 1:

@@ -24,6 +24,7 @@ from tests.apps.rig import MERGE, Obj, Rig, node, rigged
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+HOSTS = ("127.0.0.1", "hami.kube-system.svc")
 RENAMED = "nvidia: {resourceCountName: corp.com/gpu, resourceMemoryName: corp.com/mem, defaultMemory: 512}"
 
 
@@ -246,10 +247,10 @@ def der_of(pem: bytes) -> bytes:
 def aged(hours: float = 20.0, days: int = 1) -> kept.Kept:
     """A pair of 24 hours, 20 of them gone: renewal is due, and it is good for 4 hours."""
     began = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours)
-    return kept.make_first(["127.0.0.1"], began, days)
+    return kept.make_first(HOSTS, began, days)
 
 
-SELF_MADE = ("--certificate-host=127.0.0.1", "--certificate-days=90")
+SELF_MADE = (*(f"--certificate-host={host}" for host in HOSTS), "--certificate-days=90")
 
 
 async def test_the_first_replica_makes_a_certificate_and_all_serve_it(world: World) -> None:
@@ -334,7 +335,7 @@ async def repair_told(rig: Rig) -> bool:
 
 async def test_a_secret_of_somebody_else_is_followed_and_never_written(world: World) -> None:
     now = datetime.datetime.now(datetime.UTC)
-    first, second = (kept.make_first(["127.0.0.1"], now, 30) for _ in range(2))
+    first, second = (kept.make_first(HOSTS, now, 30) for _ in range(2))
     await world.keep(first)
     replica = await world.replica()
     assert await call(replica, first.trusted) == der_of(first.cert)
@@ -377,3 +378,33 @@ async def test_mounted_files_are_followed_as_kubelet_swaps_them(rig: Rig, tmp_pa
     await eventually(lambda: serves(replica, state), "the other pair")
     with pytest.raises(ssl.SSLCertVerificationError):
         await call(replica, first.ca_pem)
+
+
+async def test_a_webhook_that_nobody_trusts_is_not_ready_and_told(world: World, tmp_path: Path) -> None:
+    """B01, where the certificate is somebody else's: nothing is written, and it cannot be overlooked."""
+    pair = make.make_pair(HOSTS, datetime.datetime.now(datetime.UTC), 30)
+    await asyncio.to_thread(make.write_pair, pair, tmp_path / "tls")
+    await write_bundle(world, pair.ca_pem)
+    flags = [f"--cert_file={tmp_path}/tls/tls.crt", f"--key_file={tmp_path}/tls/tls.key"]
+    flags += ["--http_bind=https://127.0.0.1:0", "--webhook-configuration=hami-webhook"]
+    replica = await world.rig.replica(*flags)
+    await world.rig.until(lambda: value("hami_scheduler_ca_bundle_right") == 1, "a look at the configuration")
+    foreign = make.make_pair(["x"], datetime.datetime.now(datetime.UTC), 1).ca_pem
+    await write_bundle(world, foreign)
+    await world.rig.until(lambda: "does not trust the served certificate" in replica.missing(), "not ready")
+    await eventually(lambda: untrusted_told(world.rig), "an event on the configuration")
+    assert await world.bundle() == foreign, "somebody else's"
+    await write_bundle(world, pair.ca_pem)
+    await world.rig.until(lambda: replica.missing() == "", "ready again")
+
+
+async def write_bundle(world: World, pem: bytes) -> None:
+    operation = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": base64.b64encode(pem).decode()}
+    await world.rig.client.request(
+        "PATCH", f"{WEBHOOKS}/hami-webhook", [operation], content_type="application/json-patch+json"
+    )
+
+
+async def untrusted_told(rig: Rig) -> bool:
+    events = (await rig.get("/api/v1/events"))["items"]
+    return any(each["reason"] == keys.EVENT_WEBHOOK_UNTRUSTED for each in events)

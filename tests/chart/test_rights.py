@@ -193,9 +193,12 @@ def test_rights_in_our_own_namespace(values: dict[str, Any], wanted: set[tuple[s
     assert configurations == [["hami-webhook"]]
 
 
-def test_other_certificates_need_no_rights_on_secrets_and_webhooks() -> None:
+def test_other_certificates_need_no_rights_on_secrets_and_only_a_look_at_the_webhook() -> None:
     objects = render(None, CHART / "ci" / "own-certificate-values.yaml")
-    assert rights(one(objects, "ClusterRole", "hami-scheduler")) == SCHEDULER
+    look = {(ADMISSION, "list"), (ADMISSION, "watch")}
+    assert rights(one(objects, "ClusterRole", "hami-scheduler")) == SCHEDULER | look
+    without = render(None, CHART / "ci" / "no-webhook-values.yaml")
+    assert not {right for right in rights(one(without, "ClusterRole", "hami-scheduler")) if right[0] == ADMISSION}
     assert not {right for right in rights(one(objects, "Role", "hami-scheduler")) if right[0] == "secrets"}
 
 
