@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hami.sim.client import Informer
-from tests.apps.rig import MERGE, Rig, node, pod, rigged
+from tests.apps.rig import MERGE, Obj, Rig, node, pod, rigged
 from tests.apps.test_faults import bound, ours
 
 
@@ -61,6 +61,52 @@ async def test_b49_b52_a_vetoed_choice_leaves_nothing_behind(tmp_path: Path) -> 
             assert held == {name}
         await rig.client.request("DELETE", "/api/v1/namespaces/default/pods/p")
         await rig.until(lambda: not list(replica.world.ledger.claims()), "the deleted pod holds nothing")
+
+
+async def test_b49_every_node_that_fits_and_bind_decides(tmp_path: Path) -> None:
+    async with rigged(tmp_path) as rig:
+        for name in ("n0", "n1", "n2"):
+            await rig.cluster.apply(node(name, cards=1))
+        replica = await rig.replica("--all-feasible")
+        found = []
+        for name in ("p", "q"):
+            await rig.cluster.apply(pod(name, 16000))
+            found.append(await rig.the_pod(name))
+            answer = await rig.call(replica, "filter", {"Pod": found[-1], "NodeNames": ["n0", "n1", "n2"]})
+            assert answer["NodeNames"] == ["n0", "n1", "n2"]
+        assert list(replica.world.ledger.claims()) == []
+        for body, error in zip(found, ("", "CardInsufficientMemory"), strict=True):
+            meta = body["metadata"]
+            args = {"PodName": meta["name"], "PodNamespace": "default", "PodUID": meta["uid"], "Node": "n2"}
+            answer = await rig.call(replica, "bind", args)
+            assert error in answer["Error"], answer
+            assert bool(answer["Error"]) == bool(error)
+        assert (await rig.the_pod("p"))["spec"]["nodeName"] == "n2"
+        assert "nodeName" not in (await rig.the_pod("q"))["spec"]
+
+
+async def test_b50_the_preempt_verb_reads_pods_and_budgets_of_the_cluster(tmp_path: Path) -> None:
+    async with rigged(tmp_path) as rig:
+        await rig.cluster.apply(node("n0", cards=1))
+        replica = await rig.replica("--preempt")
+        pods = await rig.serve_pods()
+        kube_scheduler = await rig.kube_scheduler(replica)
+        try:
+            for name in ("kept", "lowly"):
+                await rig.cluster.apply(pod(name, 8000, labels={"app": name}))
+            await rig.until(lambda: bound(pods) == 2, "both hold a share")
+        finally:
+            await kube_scheduler.stop()
+        budget: Obj = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+        budget |= {"metadata": {"name": "keep", "namespace": "default"}, "status": {"disruptionsAllowed": 0}}
+        await rig.cluster.apply({**budget, "spec": {"selector": {"matchLabels": {"app": "kept"}}}})
+        await rig.cluster.apply(pod("urgent", 8000))
+        urgent = await rig.the_pod("urgent")
+        urgent["spec"]["priority"] = 1000
+        args = {"Pod": urgent, "NodeNameToMetaVictims": {"n0": {"Pods": [], "NumPDBViolations": 0}}}
+        answer = await rig.call(replica, "preempt", args)
+        uid = (await rig.the_pod("lowly"))["metadata"]["uid"]
+        assert answer == {"NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": uid}], "NumPDBViolations": 0}}}
 
 
 async def set_offer(rig: Rig, name: str, count: str) -> None:

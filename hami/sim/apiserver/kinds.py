@@ -60,6 +60,7 @@ ALL: Final[tuple[Kind, ...]] = (
     Kind("", "serviceaccounts", "ServiceAccount", True, ("sa",)),
     Kind("", "services", "Service", True, ("svc",), status=True),
     Kind("", "limitranges", "LimitRange", True, ("limits",)),
+    Kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), status=True),
     LEASES,
     NEW_EVENTS,
     MUTATING,
