@@ -6,10 +6,8 @@ Hot routes are bare ASGI because a framework's routing and models cost twice the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Final, TypeVar
-
-from fastapi import Response
 
 _T = TypeVar("_T")
 Scope = MutableMapping[str, Any]
@@ -54,23 +52,6 @@ async def answer(
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [content_type, length, *headers]})
     await send({"type": "http.response.body", "body": body})
-
-
-class Streamed(Response):
-    """A response whose body comes in chunks. Starlette's own starts a group of tasks for each, and its first one loads
-    modules for 30 ms while everybody waits."""
-
-    def __init__(self, chunks: AsyncIterator[bytes], content_type: str) -> None:
-        super().__init__(None)
-        self._chunks = chunks
-        self._content_type = content_type.encode("latin-1")
-
-    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        headers = [(b"content-type", self._content_type)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async for chunk in self._chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def until_client_leaves(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:

@@ -26,8 +26,8 @@ from hami.core.reasons import NODE_UNREGISTERED
 from hami.obs import metrics
 from hami.placement.claims import Claim
 from hami.placement.world import NodeView, World
-from hami.web.asgi import Streamed
 from hami.web.exposition import Family, Row, as_metric, stream
+from hami.web.streamed import Streamed
 from hami.web.legacy_metrics import with_legacy
 
 MIB: Final = 1024 * 1024
