@@ -27,8 +27,8 @@ from hami.obs import metrics
 from hami.placement.claims import Claim
 from hami.placement.world import NodeView, World
 from hami.web.exposition import Family, Row, as_metric, stream
-from hami.web.streamed import Streamed
 from hami.web.legacy_metrics import with_legacy
+from hami.web.streamed import Streamed
 
 MIB: Final = 1024 * 1024
 CARD_LABELS: Final = ("zone", "node", "device_uuid", "device_index", "device_type")

@@ -1,4 +1,4 @@
-"""A route's answer in chunks, for the frameworked routes. Not beside the bare ones: every GPU node would load FastAPI."""
+"""A route's answer in chunks, for FastAPI's routes. Not beside the bare ones, which node processes load without it."""
 
 from __future__ import annotations
 
