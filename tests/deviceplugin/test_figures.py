@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -29,3 +31,10 @@ async def test_floor(name: str, measure: Callable[[int], Awaitable[figures.Figur
 def test_a_figure_over_its_floor_is_named() -> None:
     found = dict.fromkeys(figures.FLOORS, 0.0) | {"RSS (MiB)": 120.0}
     assert figures.over(found) == ["RSS (MiB): 120.00, floor 95"]
+
+
+def test_the_process_loads_no_framework_that_it_does_not_use() -> None:
+    """FastAPI and numpy would cost every GPU node 25 MiB."""
+    code = "import sys, hami.apps.device_plugin; print([m for m in ('fastapi', 'numpy', 'kopf') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
