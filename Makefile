@@ -64,6 +64,7 @@ scenarios: $(STAMP) ## One set of scenarios on the embedded cluster and the real
 
 bench: $(STAMP) ## Speed as ratios to baselines of the same run (ARGS="--quick")
 	@$(BIN)/python -m tests.bench $(ARGS)
+	@$(BIN)/python -m tests.deviceplugin.figures
 	@if command -v cc >/dev/null; then $(BIN)/python -m tests.shim.speed; else echo "shim: skipped, no C compiler"; fi
 
 soak: $(STAMP) ## Two million random steps against the oracle (ARGS="--seed 7"), and the long versions of the random tests
