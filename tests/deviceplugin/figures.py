@@ -250,9 +250,10 @@ def over(found: Figures) -> list[str]:
 
 
 def main() -> int:
-    """Prints a line for each figure; 1 where one is over its floor."""
+    """Prints a line for each figure; with `--strict`, 1 where one is over its floor."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=2000)
+    parser.add_argument("--strict", action="store_true", help="end with 1 where a figure is over its floor")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     logs.configure(0)
@@ -265,7 +266,7 @@ def main() -> int:
         print(f"device plugin: {name:<48} {value:8.2f}{floor}")
     for problem in over(found):
         print(f"device plugin: OVER {problem}", file=sys.stderr)
-    return 1 if over(found) else 0
+    return 1 if options.strict and over(found) else 0
 
 
 if __name__ == "__main__":
