@@ -1,9 +1,9 @@
 """Build the Kubernetes control plane from the Go module proxy, once, into `$HAMI_CACHE`.
 
 The sources and their pinned versions are the two modules under `go/`: `hyper` (kube-apiserver,
-kube-controller-manager, kube-scheduler, kubelet, kube-proxy and kubectl in one binary) and `etcd`. Their go.mod and go.sum are
-the only place that names a version. A build lands in a folder named after a hash of those files, by one rename, so
-an interrupted build leaves nothing half-made and a changed version never meets an old binary.
+kube-controller-manager, kube-scheduler, kubelet, kube-proxy and kubectl in one binary) and `etcd`. Their go.mod and
+go.sum are the only place that names a version. A build lands in a folder named after a hash of those files, by one
+rename, so an interrupted build leaves nothing half-made and a changed version never meets an old binary.
 
 Cold this takes 7 to 10 minutes on two cores and 6 GB of Go caches; warm it is a stat. Source: spec/cluster.md 1.
 """
@@ -114,8 +114,9 @@ def _build(target: Binaries, progress: bool) -> None:
     target.folder.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=".building-", dir=target.folder.parent))
     try:
-        _compile("etcd", f"v{target.etcd_version}", staging, "-s -w", progress)
-        _compile("hyper", f"v{target.kubernetes_version}", staging, _version_flags(target.kubernetes_version), progress)
+        compile_module(SOURCES / "etcd", f"v{target.etcd_version}", staging, "-s -w", progress)
+        flags = _version_flags(target.kubernetes_version)
+        compile_module(SOURCES / "hyper", f"v{target.kubernetes_version}", staging, flags, progress)
         for name in COMPONENTS:
             (staging / name).symlink_to("hyper")
         if target.folder.exists():
@@ -133,7 +134,9 @@ def _version_flags(version: str) -> str:
     return "-s -w " + " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in facts.items())
 
 
-def _compile(module: str, version: str, output: Path, ldflags: str, progress: bool) -> None:
+def compile_module(source: Path, version: str, output: Path, ldflags: str, progress: bool) -> None:
+    """Build the Go program in `source` into the folder `output`, under the name of its folder. Raises BuildError."""
+    module = source.name
     command = ["go", "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"]
     command += ["-ldflags", ldflags, "-o", str(output / module), "."]
     environment = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
@@ -141,7 +144,7 @@ def _compile(module: str, version: str, output: Path, ldflags: str, progress: bo
     _say(progress, f"building {module} {version} from the Go module proxy")
     lines: list[str] = []
     with subprocess.Popen(
-        command, cwd=SOURCES / module, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        command, cwd=source, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stderr is not None
         reader = threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True)

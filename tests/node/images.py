@@ -24,22 +24,7 @@ PAUSE = "localhost/pause:1"
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
-BUSYBOX_NAMES = (
-    "sh",
-    "sleep",
-    "env",
-    "cat",
-    "ls",
-    "stat",
-    "test",
-    "true",
-    "false",
-    "mount",
-    "id",
-    "head",
-    "grep",
-    "nc",
-)
+BUSYBOX_NAMES = ("sh", "sleep", "env", "cat", "ls", "test", "true", "mount", "id", "head", "grep", "nc", "nslookup")
 FOREVER = ("/bin/sleep", "2147483647")
 
 

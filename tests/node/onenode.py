@@ -14,6 +14,7 @@ It runs inside `python -m tests.node.namespace ...` only (as root), so nothing o
 Images: `images.BUSYBOX` and the sandbox's image are there from the start; pods name them with imagePullPolicy
 `IfNotPresent` or `Never`. `with_hami=False` leaves out the kube-scheduler that calls our extender on the host, and
 the roles for our host processes: for clusters where the chart brings them.
+`dns.deploy(node)` adds CoreDNS, for names of services in pods (`dns.build()` beforehand).
 Addresses: `network.NODE_ADDRESS` is the node and the API server (port `plane.ports.apiserver`), 10.96.0.1 the API
 server for pods. Flags and their reasons: spec/cluster.md 2, 3.
 """

@@ -9,7 +9,7 @@ import sys
 
 from hami.sim.containers import toolkit
 from tests.cluster import build
-from tests.node import tools
+from tests.node import dns, tools
 
 
 def main() -> int:
@@ -17,6 +17,7 @@ def main() -> int:
     try:
         binaries = build.ensure()
         unpacked = tools.ensure()
+        dns.build()
         kit = toolkit.prepare(build.cache_root(), print)
     except (build.BuildError, tools.ToolsError, toolkit.ContainersUnavailableError) as error:
         print(error, file=sys.stderr)
