@@ -82,7 +82,7 @@ CASES: dict[str, tuple[make.CertificatePair, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_judged_as_kube_apiserver_does(name: str) -> None:
+def test_b01_judged_as_kube_apiserver_does(name: str) -> None:
     pair, found, problem = CASES[name]
     trust, events = watch(pair)
     assert trust.missing() == ""

@@ -141,7 +141,7 @@ def meets_webhook(plane: ControlPlane, annotations: dict[str, str], *containers:
     return bool(told)
 
 
-def test_pods_without_shares_never_wait_for_the_webhook(installed: ControlPlane) -> None:
+def test_b02_pods_without_shares_never_wait_for_the_webhook(installed: ControlPlane) -> None:
     """Report B02: nobody answers, the policy is Fail, and only pods that may be ours notice."""
     run_helm(installed, "upgrade", RELEASE, str(CHART), "--set", "scheduler.admissionWebhook.failurePolicy=Fail")
     share = {"limits": {"nvidia.com/gpumem": "1000"}}
