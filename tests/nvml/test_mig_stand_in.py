@@ -174,3 +174,15 @@ def test_without_the_right_to_administer_the_devices_are_seen(machine: Path) -> 
     assert found == [(2, THREE, 3, 20096), (7, ONE, 1, 4864)]
     assert [each["compute"][0]["uuid"] for each in card["mig_instances"]] == ["MIG-GPU-a-2-0", "MIG-GPU-a-7-0"]
     assert [each["compute"][0]["slices"] for each in card["mig_instances"]] == [3, 1]
+
+
+def test_what_cannot_be_asked_for_processes_may_be_in_use(machine: Path) -> None:
+    done(machine, "on", f"make:{ONE},0,1")
+    said, _ = done(machine, "processes", FAKE_GPU_FAIL="nvmlDeviceGetComputeRunningProcesses:2:999")
+    assert said == [[{"uuid": "MIG-GPU-a-7-0", "pid": 0, "memory_bytes": 0}]]
+
+
+def test_a_lost_card_hides_no_processes_of_others(machine: Path) -> None:
+    """The first handle is that of card 0; the script asks nothing before."""
+    said, _ = done(machine, "processes", FAKE_GPU_FAIL="nvmlDeviceGetHandleByIndex_v2:1:15")
+    assert said == [[]]

@@ -270,6 +270,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 
 static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, struct fake_process *found) {
     int machine;
+    FAKE_ENTER("nvmlDeviceGetComputeRunningProcesses");
     READY();
     const char *mig = fake_mig_uuid(device);
     if (mig != NULL) {
