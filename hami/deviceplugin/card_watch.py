@@ -128,7 +128,9 @@ class CardWatch:
 
     async def _publish_health(self) -> None:
         before = self._board.state.unhealthy
-        after = self._tracker.unhealthy(self._monotonic_s())
+        shown = {card.uuid for card in self._board.state.everything}
+        # Cards that the configuration hides are nobody's concern here.
+        after = {uuid: why for uuid, why in self._tracker.unhealthy(self._monotonic_s()).items() if uuid in shown}
         await self._board.set_unhealthy(after)
         node = self._settings.node_name
         for uuid in sorted(after.keys() - before.keys()):

@@ -215,3 +215,11 @@ async def test_checks_turned_off_hear_no_errors(node: Bench) -> None:
     node.profile.write_text(CARDS + "faults: {xids: [{index: 0, xid: 79}], lost: [1]}\n")
     await node.until(lambda: node.kubelet.devices[f"{B}-0"] == "Unhealthy", "silence is seen all the same")
     assert node.kubelet.devices[f"{A}-0"] == "Healthy"
+
+
+async def test_b101_a_hidden_cards_errors_are_nobodys_concern(node: Bench) -> None:
+    plugin = await node.start_plugin(hidden_uuids=(B,))
+    node.profile.write_text(CARDS + "faults: {xids: [{index: 1, xid: 79}, {index: 0, xid: 79, id: later}]}\n")
+    await node.until(lambda: node.kubelet.devices[f"{A}-0"] == "Unhealthy", "kubelet hears of the other")
+    assert [A in message for message in said(node, "CardUnhealthy")] == [True]
+    assert plugin.health_stats.taken_out == 1
