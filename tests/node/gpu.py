@@ -7,9 +7,10 @@ driver that programs in containers load, so that what the plugin says about a ca
 
 from __future__ import annotations
 
+import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.tools.proxy import FaultProxy
 PROFILE = PROFILES / "a100x4.yaml"
 READY_S = 60
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm")
+MOST_CARDS = 16
 CONTAINER_HOOK = "/usr/local"
 GUEST = "localhost/gpu-guest:1"
 """Image with a program that takes GPU memory (`rootfs.GUEST`) and the stand-in driver's libraries."""
@@ -50,7 +52,7 @@ class GpuNode:
 
     def start(self) -> None:
         """Start scheduler, webhook and plugin; return when the node has its cards."""
-        make_device_nodes(self.dev_root / "dev", self.card_count)
+        make_device_nodes(self.dev_root / "dev", MOST_CARDS)
         self.node.containerd.import_image(images.pack(guest_image(self.kit, self.node), self._archive(GUEST)))
         self.cluster.scheduler.start()
         self.cluster.scheduler.install_webhook()
@@ -81,6 +83,18 @@ class GpuNode:
         """How many cards the machine has."""
         return sum(kind.count for kind in self.host.profile.cards)
 
+    def replace_plugin(self, profile: Path, node_config: Mapping[str, Any], device_specs: bool) -> None:
+        """Start a plugin with other cards and an entry of config.json; `restore_plugin` takes it back."""
+        config = self.node.folder / "gpu/config.json"
+        config.write_text(json.dumps({"nodeconfig": [{"name": self.node.name, **node_config}]}))
+        self.plugin.kill()
+        self.plugin = self._plugin_process(self._kubeconfig(), profile, config, device_specs)
+        self.start_plugin()
+
+    def restore_plugin(self) -> None:
+        """The usual plugin, however another one left the node."""
+        self.lead_plugin_through(None)
+
     def lead_plugin_through(self, proxy: FaultProxy | None) -> None:
         """Start the plugin anew so that its calls pass a fault proxy; None: directly again."""
         self.plugin.kill()
@@ -100,13 +114,16 @@ class GpuNode:
     def _kubeconfig(self) -> Path:
         return self.node.plane.folder / "hami-device-plugin.kubeconfig"
 
-    def _plugin_process(self, kubeconfig: Path) -> Process:
+    def _plugin_process(
+        self, kubeconfig: Path, profile: Path | None = None, config: Path | str = "", device_specs: bool = True
+    ) -> Process:
         command: list[str | Path] = [HAMI, "device-plugin", "--kubeconfig", kubeconfig]
         command += ["--node-name", self.node.name, "--device-config-file", MANIFESTS / "device-config.yaml"]
-        command += ["--node-config-file", "", "--metrics-bind-address", "", "-v=3"]
+        command += ["--node-config-file", config, "--metrics-bind-address", "", "-v=3"]
         command += ["--hook-path", self.host.hook_path, "--container-hook-path", CONTAINER_HOOK]
         command += ["--lock-dir", self.node.folder / "gpu/lock", "--cdi-root", self.node.folder / "gpu/cdi"]
-        command += ["--pass-device-specs", "--dev-root", self.dev_root, "--nvml", f"sim:{self.host.profile_file}"]
+        command += ["--dev-root", self.dev_root, "--nvml", f"sim:{profile or self.host.profile_file}"]
+        command += ["--pass-device-specs"] if device_specs else []
         return Process("device-plugin", command, self.node.plane.logs / "device-plugin.log")
 
     def _archive(self, image: str) -> Path:
