@@ -12,6 +12,7 @@ from hami.vendors.nvidia.mig_profiles import (
     ProfileOffer,
     allowed_profiles,
     find_offer,
+    model_allowed,
     profile_name,
     without_places,
 )
@@ -25,6 +26,16 @@ def allowed_on(card: CardFacts, settings: PluginSettings, taken: Sequence[MigPla
         card_type(card.name), _offers(card), settings.nvidia.mig_profile_allowlist, card_memory_mib(card)
     )
     return without_places(found, taken)
+
+
+def may_be_mig_card(card: CardFacts, settings: PluginSettings) -> bool:
+    """Whether the card can have instances that the configuration allows, as far as that can be told yet.
+
+    A driver may name profiles only while MIG mode is on.
+    """
+    if card.mig_enabled or card.mig_profiles:
+        return bool(allowed_on(card, settings).profiles)
+    return card.mig_capable and model_allowed(card_type(card.name), settings.nvidia.mig_profile_allowlist)
 
 
 def profile_of(card: CardFacts, name: str) -> MigProfileFacts | None:

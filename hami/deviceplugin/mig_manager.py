@@ -17,7 +17,7 @@ import structlog
 from hami.core.errors import ApiError, NvmlError, TransportError
 from hami.deviceplugin import event_reasons
 from hami.deviceplugin.board import Board
-from hami.deviceplugin.mig_cards import allowed_on, profile_of
+from hami.deviceplugin.mig_cards import may_be_mig_card, profile_of
 from hami.deviceplugin.mig_owned import OwnedCards
 from hami.deviceplugin.mig_plan import Hold, Holds, holds_of, judge, overlapping
 from hami.deviceplugin.settings import PluginSettings
@@ -207,7 +207,7 @@ class MigManager:
         settings = self._settings
         if card.uuid in settings.hidden_uuids or card.index in settings.hidden_indexes:
             return False
-        return bool(allowed_on(card, settings).profiles) if settings.mode == MODE_MIG else card.uuid in owned
+        return may_be_mig_card(card, settings) if settings.mode == MODE_MIG else card.uuid in owned
 
     def _say_lost(self, hold: Hold, why: str) -> None:
         self._lost.add((hold.pod_uid, hold.reservation.mig_uuid or ""))

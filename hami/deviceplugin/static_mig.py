@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from hami.deviceplugin.mig_cards import allowed_on, name_of
+from hami.deviceplugin.mig_cards import may_be_mig_card, name_of
 from hami.deviceplugin.mig_setup import MigDevice, devices_of
 from hami.deviceplugin.settings import MigStrategy, PluginSettings
 from hami.nvml.probe import CardFacts
@@ -66,7 +66,7 @@ def _made_as_needed(cards: Iterable[CardFacts], settings: PluginSettings) -> Off
     shared: list[CardFacts] = []
     left_out: dict[str, str] = {}
     for card in cards:
-        if not allowed_on(card, settings).profiles:
+        if not may_be_mig_card(card, settings):
             left_out[card.uuid] = f"no allowed MIG profile for {card.name}"
         elif not card.mig_enabled:
             left_out[card.uuid] = "MIG mode is not on yet"

@@ -74,6 +74,8 @@ class CardFacts(msgspec.Struct, frozen=True):
     numa: int = NUMA_UNKNOWN
     minor: int = 0
     """The n of the device node `nvidia<n>`."""
+    mig_capable: bool = False
+    """Whether the card has a MIG mode. What profiles it has may be told only while that is on."""
     mig_enabled: bool = False
     mig_profiles: tuple[MigProfileFacts, ...] = ()
     mig_instances: tuple[MigInstanceFacts, ...] = ()

@@ -189,6 +189,7 @@ def _read_card(index: int, pci_devices: Path) -> CardFacts:
         pci_bus_id=bus_id,
         numa=read_numa(pci_devices, bus_id),
         minor=offered(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), index),
+        mig_capable=mig.is_capable(handle),
         mig_enabled=mig.is_enabled(handle),
         mig_profiles=profiles,
         mig_instances=mig.read_instances(handle, profiles),

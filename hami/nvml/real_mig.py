@@ -49,6 +49,11 @@ _UNKNOWN: Final = -1
 _SHARED_ENGINES: Final = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
 
 
+def is_capable(card: Any) -> bool:
+    """Whether the card has a MIG mode."""
+    return offered(lambda: bool(pynvml.nvmlDeviceGetMigMode(card)), False)
+
+
 def is_enabled(card: Any) -> bool:
     """Whether MIG mode is on; False for a card that has no such mode."""
     return offered(lambda: bool(pynvml.nvmlDeviceGetMigMode(card)[0]), False)

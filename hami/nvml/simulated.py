@@ -180,6 +180,7 @@ class SimulatedProbe:
             pci_bus_id=f"00000000:{index + 1:02X}:00.0",
             numa=_numa(kind.numa, position),
             minor=index,
+            mig_capable=kind.mig or bool(kind.mig_profiles),
             mig_enabled=kind.mig,
             mig_profiles=profiles,
             mig_instances=laid_out(uuid, profiles, kind.mig_layout),

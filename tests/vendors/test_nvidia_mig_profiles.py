@@ -9,6 +9,7 @@ from hami.vendors.nvidia.mig_profiles import (
     ProfileOffer,
     allowed_profiles,
     find_offer,
+    model_allowed,
     model_matches,
     profile_name,
     profile_slices,
@@ -147,3 +148,12 @@ def test_places_that_others_hold_are_not_offered() -> None:
     ]
     assert left.instances == 6
     assert without_places(allowed, ()) == allowed
+
+
+@pytest.mark.parametrize(
+    ("model", "allowed"),
+    [("NVIDIA H100 80GB HBM3", True), ("NVIDIA H100 PCIe", True), ("NVIDIA H200", False), ("Tesla T4", False)],
+)
+def test_a_card_of_which_only_the_name_is_known(model: str, allowed: bool) -> None:
+    assert model_allowed(model, H100_LIST) is allowed
+    assert model_allowed(model, ())

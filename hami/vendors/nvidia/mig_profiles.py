@@ -113,6 +113,12 @@ def most_instances(profiles: Iterable[MigProfile]) -> int:
     return max((_disjoint(profile.placements) for profile in profiles), default=0)
 
 
+def model_allowed(model: str, allowlist: Sequence[MigAllowlistEntry]) -> bool:
+    """Whether the allowlist may mean a card of which nothing but the name is known."""
+    parts = [part for entry in allowlist for part in entry.models]
+    return not allowlist or bool(_products(parts) & set(_words(model))) or any(model_matches(p, model) for p in parts)
+
+
 def _entry_of(model: str, own: Sequence[str], allowlist: Iterable[MigAllowlistEntry]) -> MigAllowlistEntry | None:
     """The entry for a card, by its name; else the one for its product whose profiles are those of the card.
 
