@@ -28,6 +28,8 @@ def room_of(world: World, pod: Object) -> QuotaRoom:
     def room(_: str, use: Use) -> bool:
         mem, cores = quota.used_mem + use.memory_mib, quota.used_cores + use.core_percent
         fits_mem = quota.mem_limit is None or mem <= quota.mem_limit
+        if quota.count_limit is not None and quota.used_cards + use.slots > quota.count_limit:
+            return False
         return fits_mem and (quota.cores_limit is None or cores <= quota.cores_limit)
 
     return room

@@ -91,6 +91,8 @@ def _quotas(rng: Random) -> list[Object]:
             found["limits.nvidia.com/gpumem"] = str(rng.choice((0, 3000, 20000, 100000)))
         if rng.random() < 0.5:
             found["limits.nvidia.com/gpucores"] = str(rng.choice((0, 60, 200)))
+        if rng.random() < 0.3:
+            found[rng.choice(("limits.nvidia.com/gpu", "requests.nvidia.com/gpu"))] = str(rng.choice((0, 2, 5, 20)))
         return found or {"pods": "10"}
 
     places = [rng.choice(("default", "team")) for _ in range(rng.randint(1, 3))]
