@@ -27,6 +27,8 @@ _LOOK_AGAIN_S: Final = 0.5
 _HANDOVER_S: Final = 0.25
 _SERVED_HANDOVER_S: Final = 1.0
 """How long a free token is left to the device plugin, which removes it right after it marked the pod as served."""
+_WRITES_AT_ONCE: Final = 32
+"""Tokens on their way to a busy API server. More would only stand on their nodes while their Bindings wait in line."""
 _RELEASE_TRIES: Final = 5
 _RENEW_TRIES: Final = 5
 _MOST_MET: Final = 4096
@@ -52,6 +54,7 @@ class TokenKeeper:
         self._clock = clock
         self._expiry_s = expiry_s
         self._pause_s = pause_s
+        self._slots = asyncio.Semaphore(_WRITES_AT_ONCE)
         self._owners: dict[str, tuple[float, Pod | None]] = {}
         self._unlisted: set[str] = set()
         """Nodes on which our epoch took the place of a strange one, though the list that this calls for is still owed:
@@ -82,19 +85,25 @@ class TokenKeeper:
                     wait_s = min(deadline_s - self._clock.monotonic_s(), self._handover_s(token))
                     await self._world.signals.wait((f"node/{call.node}",), wait_s)
                     continue
-                record = self._world.inventory.get(call.node)
-                if record is not None and (record.lock, record.epoch) == (judged, epoch):
-                    if parse_epoch(epoch).leader != self.epoch and not _untouched(record):
-                        self._unlisted.add(call.node)
-                    held = await self._take(call, record.resource_version, written if token is not None else None)
-                    if held is not None:
-                        return held
+                async with self._slots:
+                    held = await self._take_unchanged(call, judged, epoch)
+                if held is not None:
+                    return held
                 self._check_time(call, deadline_s)
                 continue
             self._check_time(call, deadline_s)
             wait_s = min(deadline_s - self._clock.monotonic_s(), _LOOK_AGAIN_S)
             if not await self._world.signals.wait((f"node/{call.node}", f"pod/{token.key}"), wait_s):
                 await self._look_past_the_watch(token, call)
+
+    async def _take_unchanged(self, call: BindCall, judged: str, epoch: str) -> HeldToken | None:
+        """Takes the token if it is still the one that was judged; None if it has to be judged again."""
+        record = self._world.inventory.get(call.node)
+        if record is None or (record.lock, record.epoch) != (judged, epoch):
+            return None
+        if parse_epoch(epoch).leader != self.epoch and not _untouched(record):
+            self._unlisted.add(call.node)
+        return await self._take(call, record.resource_version, _epoch_of(judged, epoch) if _parse(judged) else None)
 
     def _handover_s(self, token: Token) -> float:
         claim = self._world.ledger.by_key(token.namespace, token.pod)

@@ -51,6 +51,8 @@ class Replica:
         self.going = asyncio.Event()
         self.going.set()
         self.leads = False
+        self._busy: set[str] = set()
+        """Pods in a scheduling or binding cycle: kube-scheduler never has one in two."""
         clock = SkewedClock(history.loop, skew_s)
         self.world = make_world(clock)  # type: ignore[arg-type]  # any clock
         self.engine = Engine(self.world)
@@ -130,7 +132,7 @@ class Replica:
 
     async def keep_scheduling(self) -> None:
         """As long as it has the lease; each pod on a task of its own, as binding cycles are."""
-        busy: set[str] = set()
+        busy = self._busy
 
         async def one(name: str) -> None:
             try:
