@@ -359,6 +359,19 @@ def test_driver_root_moves_plugin_and_monitor() -> None:
         assert "/home/kubernetes/bin/nvidia" in {mount["mountPath"] for mount in each["volumeMounts"]}
 
 
+@pytest.mark.parametrize(
+    ("strategy", "sees_host"), [("envvar", False), ("cdi-cri", True), ("envvar,cdi-annotations", True)]
+)
+def test_cdi_strategies_let_the_plugin_see_the_hosts_driver(strategy: str, sees_host: bool) -> None:
+    plugin = container(render({"devicePlugin": {"deviceListStrategy": strategy}}), "DaemonSet", "device-plugin")
+    mounts = {mount["mountPath"]: mount for mount in plugin["volumeMounts"]}
+    assert ("--driver-root-ctr-path=/driver-root" in plugin["args"]) is sees_host
+    assert ("/driver-root" in mounts) is sees_host
+    assert not sees_host or mounts["/driver-root"]["readOnly"]
+    settings, ignored = device_plugin.load([*plugin["args"][1:], "--node-name=n"], {})
+    assert (settings.driver_root_here, ignored) == ("/driver-root" if sees_host else "/", [])
+
+
 def test_extra_variables_as_a_list_or_a_mapping() -> None:
     for extra in ([{"name": "A", "value": "1"}], {"A": 1}):
         objects = render({"devicePlugin": {"extraEnvs": extra, "monitor": {"extraEnvs": extra}}})
