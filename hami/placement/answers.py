@@ -16,6 +16,10 @@ def _no_events() -> tuple[EventText, ...]:
     return ()
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class FilterAnswer:
     """Exactly one of: `passthrough` (asks for no devices), `node`, `error`, or reasons in `failed`.
@@ -32,6 +36,8 @@ class FilterAnswer:
     error: str = ""
     feasible: tuple[str, ...] = ()
     narrate: Callable[[], tuple[EventText, ...]] = _no_events
+    upkeep: Callable[[], None] = _nothing
+    """What the next decision would otherwise have to do first; for when this answer is out."""
 
     @property
     def events(self) -> tuple[EventText, ...]:

@@ -166,7 +166,8 @@ class Engine:
         self._world.ledger.reserve(pod, node, found, clock.monotonic_s(), clock.unix_s())
         self._news.forget(pod.metadata.uid)
         self._world.waking.placed(pod.metadata.uid)
-        return FilterAnswer(node=node, narrate=functools.partial(fitting.event, node))
+        narrate = functools.partial(fitting.event, node)
+        return FilterAnswer(node=node, narrate=narrate, upkeep=self._world.settle_now)
 
     def _no_fit(
         self, pod: Pod, names: NodeNames, shape: PodRequest, evaluations: Evaluations, fitting: FittingNodes

@@ -53,14 +53,14 @@ class FittingNodes:
     def event(self, node: str) -> tuple[EventText, ...]:
         """The event for the choice of `node` among the nodes offered."""
         offered = np.flatnonzero(self.mask & self.offer.mask[: len(self.mask)])
-        scores = self.scores[offered]
+        # Smaller is better from here on.
+        keys = self.scores[offered] if self.spread else -self.scores[offered]
+        shown = offered
         if len(offered) > _LISTED:
-            best = np.partition(scores if self.spread else -scores, _LISTED)[_LISTED]
-            near = (scores if self.spread else -scores) <= best
-            shown, scores = offered[near], scores[near]
-        else:
-            shown = offered
-        order = np.lexsort((self.columns.ranks[shown], scores if self.spread else -scores))[:_LISTED]
-        listed = [(self.columns.name(int(shown[at])), float(scores[at])) for at in order]
+            near = keys <= np.partition(keys, _LISTED)[_LISTED]
+            shown, keys = offered[near], keys[near]
+        order = np.lexsort((self.columns.ranks[shown], keys))[:_LISTED]
+        places = shown[order].tolist()
+        listed = list(zip(map(self.columns.name, places), self.scores[places].tolist(), strict=True))
         text = narrative.filtering_succeed(node, listed, self.offer.names.count, len(offered))
         return ((False, EVENT_FILTERING_SUCCEED, text),)

@@ -149,6 +149,7 @@ class Extender:
             texts = ()
         for warning, reason, message in texts:
             self._events.pod_event(pod, warning=warning, reason=reason, message=message)
+        answer.upkeep()
         self._log(pod, answer)
 
     async def _simulate(self, pod: Pod, raw_nodes: bytes, *, all_feasible: bool) -> bytes:
