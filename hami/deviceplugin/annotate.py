@@ -86,11 +86,6 @@ class Annotator:
         self._seen = await self._recovery.observe(self._seen)
         self._check.observe(self._seen, self._board.state)
 
-    async def remove(self) -> None:
-        """Takes back what was written to the node. Raises ApiError and TransportError."""
-        keys = (HANDSHAKE_KEY, REGISTER_KEY, SCORE_KEY)
-        await self._writer.patch_node_annotations(self._settings.node_name, dict.fromkeys(keys))
-
     def _differences(self, node: Node) -> dict[str, str | None]:
         state = self._board.state
         wanted: dict[str, str | None] = {REGISTER_KEY: self.register_text(state)}

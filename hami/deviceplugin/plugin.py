@@ -93,10 +93,6 @@ class Plugin:
             self.registered.clear()
             await self._allocator.drain()
 
-    async def remove_annotations(self) -> None:
-        """Takes back what was written to the node (`--cleanup`). Raises ApiError and TransportError."""
-        await self._annotator.remove()
-
     def _static(self, resource: str) -> Endpoint:
         served = StaticDevices(self._settings, self.board, self._mig_setup, resource)
         return Endpoint(self._settings, self.board, self._events, resource, served, self._describe)

@@ -211,11 +211,3 @@ async def test_a_card_without_a_memory_answer_is_not_registered_with_nothing(nod
     await node.until(lambda: node_patches(node), "the first report")
     assert [each.index for each in decode_register(await register_of(node), "NVIDIA", "t")] == [1]
     assert any(reason == "CardUnreadable" for _, reason, _ in node.events.on_nodes)
-
-
-async def test_cleanup_takes_back_what_was_written(node: Bench) -> None:
-    plugin = await node.start_plugin(pair_scores=True)
-    await node.until(lambda: node_patches(node), "the first report")
-    await node.stop_plugin()
-    await plugin.remove_annotations()
-    assert (await node.node()).annotations == {}
