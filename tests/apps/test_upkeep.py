@@ -408,3 +408,35 @@ async def write_bundle(world: World, pem: bytes) -> None:
 async def untrusted_told(rig: Rig) -> bool:
     events = (await rig.get("/api/v1/events"))["items"]
     return any(each["reason"] == keys.EVENT_WEBHOOK_UNTRUSTED for each in events)
+
+
+async def test_objects_that_do_not_concern_us_are_never_written(world: World) -> None:
+    """B56: 100 pods and 5 nodes without devices, two foreign objects of each followed kind, everything switched on."""
+    rig = world.rig
+    for number in range(5):
+        plain = node(f"cpu{number}")
+        plain["metadata"]["annotations"] = {}
+        await rig.cluster.apply(plain)
+    for number in range(100):
+        spec = {"containers": [{"name": "c", "image": "none"}], "nodeName": f"cpu{number % 5}"}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}, "spec": spec}
+        await rig.client.request("POST", "/api/v1/namespaces/default/pods", body)
+    for name in ("foreign", "hami-device"):
+        data = {"device-config.yaml": "nvidia: {deviceSplitCount: 10}"}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+        await rig.client.request("POST", CONFIG_MAPS, body)
+    await world.replica(*SELF_MADE, "--device-config-map=kube-system/hami-device")
+    await eventually(lambda: world.bundle(), "a published bundle")
+    applied = value("hami_scheduler_device_config_reloads_total", outcome="applied")
+    body = {"data": {"device-config.yaml": "nvidia: {defaultMemory: 1}"}}
+    await rig.client.request("PATCH", f"{CONFIG_MAPS}/hami-device", body, content_type=MERGE)
+    await rig.until(
+        lambda: value("hami_scheduler_device_config_reloads_total", outcome="applied") > applied, "kopf at work"
+    )
+    ours = [each for each in rig.api.seen if each.verb not in ("get", "list", "watch") and "hami-sim" not in each.user_agent]
+    assert {(each.verb, each.resource, each.name) for each in ours} <= {
+        ("create", "secrets", ""),
+        ("create", "secrets", "tls"),
+        ("patch", "mutatingwebhookconfigurations", "hami-webhook"),
+    }
+    assert ours, "the scheduler's own writes are seen"
