@@ -15,6 +15,7 @@ import signal
 import ssl
 import sys
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import aiohttp
 import msgspec
 
 HAND_OFF_S = 0.2
+RETRY_S = 0.1
 TO_ALLOCATE, PHASE = "hami.io/vgpu-devices-to-allocate", "hami.io/bind-phase"
 LOCK, CHOSEN = "hami.io/mutex.lock", "hami.io/vgpu-node"
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -108,9 +110,17 @@ class StandIns:
         await self._patch(f"/api/v1/nodes/{node}", {"annotations": {LOCK: None}})
 
     async def _patch(self, path: str, metadata: dict[str, Any]) -> None:
+        """Until it is done, as a plugin; a pod that is gone needs nothing."""
         body = json.dumps({"metadata": metadata})
-        async with self._session.patch(self._server + path, data=body, headers=MERGE) as answer:
-            await answer.read()
+        while True:
+            try:
+                async with self._session.patch(self._server + path, data=body, headers=MERGE) as answer:
+                    if answer.status < HTTPStatus.BAD_REQUEST or answer.status == HTTPStatus.NOT_FOUND:
+                        return
+                    print(path, answer.status, await answer.text(), flush=True)
+            except aiohttp.ClientError as error:
+                print(path, error, flush=True)
+            await asyncio.sleep(RETRY_S)
 
 
 async def run(access: dict[str, str]) -> StandIns:
