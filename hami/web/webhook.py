@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from hami.core.admission import Admission, PatchOp
-from hami.core.objects import Pod, pod_decoder
+from hami.core.objects import Pod
 from hami.obs import metrics
 from hami.web import asgi, wire
 
@@ -68,7 +68,7 @@ class Webhook:
         if request.operation not in ("", "CREATE"):
             return wire.review_answer(version, request.uid, allowed=True, code=200), None
         try:
-            pod = wire.decoded(pod_decoder, request.object)
+            pod = wire.decoded_pod(request.object)
         except msgspec.DecodeError as error:
             return _refused(version, request.uid, 400, f"the object is no Pod: {error}"), None
         admission = self._review(pod, request.namespace or pod.metadata.namespace)

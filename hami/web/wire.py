@@ -65,6 +65,7 @@ class _FilterResult(msgspec.Struct):
 
 _filter_decoder = msgspec.json.Decoder(_FilterArgs)
 _bind_decoder = msgspec.json.Decoder(_BindArgs)
+_any_decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _T = TypeVar("_T")
 
@@ -121,6 +122,24 @@ def filter_result(
 def bind_result(error: str) -> bytes:
     """ExtenderBindingResult."""
     return _encoder.encode({"Error": error})
+
+
+def decoded_pod(raw: msgspec.Raw) -> objects.Pod:
+    """A Pod; `null` for a field means what a missing field means, as in Go. Raises msgspec.DecodeError."""
+    try:
+        return decoded(objects.pod_decoder, raw)
+    except msgspec.DecodeError:
+        found = decoded(_any_decoder, raw)
+        without = _without_nulls(found)
+        if without == found:
+            raise
+        return decoded(objects.pod_decoder, _encoder.encode(without))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 class _AdmissionRequest(msgspec.Struct, rename="camel"):

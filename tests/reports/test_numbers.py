@@ -188,3 +188,18 @@ async def test_b16_only_containers_that_ask_get_a_count() -> None:
     ]
     assert counts == ["1", None, "1", 3]
     assert (await Site().create(pod(gpu(priority=1))))["pod"]["spec"].get("schedulerName") is None
+
+
+async def test_b14_null_is_nothing_as_in_go() -> None:
+    """A null quantity is no request, null fields are absent ones; what is wrong otherwise is refused all the same."""
+    site = Site()
+    empty = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": None}, "requests": None}, "env": None}
+    body = pod(empty, nodeName=None, schedulerName=None, initContainers=None)
+    response = await site.create(body)
+    assert response["allowed"], response
+    assert response["pod"] == body
+    asking = {"name": "c", "resources": {"limits": {"nvidia.com/gpumem": 5, "nvidia.com/gpu": None}}}
+    assert (await site.create(pod(asking, nodeName=None)))["pod"]["spec"]["schedulerName"] == OWN
+    for wrong in (pod(gpu(), nodeName=7), pod({"name": None, "env": 5}), pod(gpu(), containers=5)):
+        response = await site.create(wrong)
+        assert (response["allowed"], response["status"]["code"]) == (False, 400)

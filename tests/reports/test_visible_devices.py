@@ -59,6 +59,13 @@ async def test_b22_containers_that_get_cards_another_way_keep_them(container: Ob
     assert response["pod"]["spec"]["containers"] == [container]
 
 
+async def test_b22_with_renamed_resources_the_vendors_own_plugin_keeps_its_containers() -> None:
+    config = NvidiaConfig(resource_count_name="example.com/vgpu", overwrite_env=True)
+    body = pod({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}})
+    assert (await Site(config).create(body))["pod"] == body
+    assert env_of((await Site(config).create(pod({"name": "c"})))["pod"]) == {"NVIDIA_VISIBLE_DEVICES": "none"}
+
+
 @pytest.mark.parametrize("overwrite", [True, False])
 @pytest.mark.parametrize("value", ["all", "none", "void", "", "GPU-x", "0,1"])
 async def test_b22_a_users_choice_never_widens_the_allocation(value: str, overwrite: bool) -> None:
