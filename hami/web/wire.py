@@ -130,10 +130,11 @@ def decoded_pod(raw: msgspec.Raw) -> objects.Pod:
         return decoded(objects.pod_decoder, raw)
     except msgspec.DecodeError:
         found = decoded(_any_decoder, raw)
-        without = _without_nulls(found)
-        if without == found:
-            raise
-        return decoded(objects.pod_decoder, _encoder.encode(without))
+        try:
+            text = _encoder.encode(_without_nulls(found))
+        except RecursionError as error:
+            raise msgspec.DecodeError("the JSON is nested too deeply") from error
+        return decoded(objects.pod_decoder, text)
 
 
 def _without_nulls(value: Any) -> Any:

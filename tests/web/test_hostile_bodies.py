@@ -7,11 +7,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from hami.core.admission import AdmissionSettings, review
 from hami.placement.engine import Engine
-from hami.web import app
+from hami.web import app, wire
 from hami.web.extender import Extender
 from hami.web.webhook import Webhook
 from tests.web.test_extender import Site, pod
@@ -90,3 +91,10 @@ def _mutated(value: Any, chance: random.Random) -> Any:
     if isinstance(value, list) and value and chance.random() > 0.15:
         return [*value[:-1], _mutated(value[-1], chance), *value[:1]]
     return chance.choice(ODD)
+
+
+@pytest.mark.parametrize("depth", [10, 200, 400, 480, 600, 900, 2000, 100_000])
+def test_a_pod_of_any_depth_with_something_wrong_in_it_is_a_decode_error(depth: int) -> None:
+    nested = '{"a":' * depth + "null" + "}" * depth
+    with pytest.raises(msgspec.DecodeError):
+        wire.decoded_pod(msgspec.Raw(f'{{"spec": {{"nodeName": 7, "x": {nested}}}}}'.encode()))
