@@ -316,3 +316,41 @@ async def test_a_call_for_no_container_is_answered_with_none(node: Bench) -> Non
     await node.bound_pod("p1", ONE)
     assert not (await node.kubelet.allocate()).container_responses
     assert await node.phase("p1") == PHASE_ALLOCATING
+
+
+async def test_of_many_calls_at_once_each_segment_is_served_once(node: Bench) -> None:
+    """Twelve calls for six containers of two pods, one of which holds the token."""
+    plugin = await node.start_plugin()
+    names = tuple(f"c{number}" for number in range(3))
+    await node.bound_pod("p1", "".join(f"{A},NVIDIA,{size},0:;" for size in (1, 2, 3)), containers=names)
+    await node.bound_pod("p2", "".join(f"{B},NVIDIA,{size},0:;" for size in (4, 5, 6)), containers=names, token=False)
+    calls = (node.kubelet.allocate([f"{card}-{number % 3}"]) for card in (A, B) for number in range(6))
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    served = [each.container_responses[0].envs for each in answers if isinstance(each, pb.AllocateResponse)]
+    assert sorted(envs["CUDA_DEVICE_MEMORY_LIMIT_0"] for envs in served) == [f"{size}m" for size in range(1, 7)]
+    assert {(envs["NVIDIA_VISIBLE_DEVICES"], envs["CUDA_DEVICE_MEMORY_LIMIT_0"] < "4m") for envs in served} == {
+        (A, True),
+        (B, False),
+    }
+    refusals = [each for each in answers if isinstance(each, grpc.aio.AioRpcError)]
+    assert {each.code() for each in refusals} == {grpc.StatusCode.FAILED_PRECONDITION}
+    assert (plugin.stats.served, len(refusals)) == (6, 6)
+    assert [await node.phase(name) for name in ("p1", "p2")] == [PHASE_SUCCESS] * 2
+    assert await node.token_owner() == ""
+
+
+async def test_a_slow_call_leaves_no_time_to_those_behind_it_and_harms_nobody(node: Bench) -> None:
+    await node.start_plugin(allocate_timeout_s=0.4)
+    await node.bound_pod("p1", f"{A},NVIDIA,1,0:;{A},NVIDIA,2,0:;", containers=("a", "b"))
+    fault = node.api.faults.add(Fault("latency", verb="get", resource="nodes", seconds=2, times=1))
+    calls = [asyncio.create_task(node.kubelet.allocate([f"{A}-{number}"])) for number in range(2)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert fault.hits == 1
+    said = [str(each.details()) for each in answers if isinstance(each, grpc.aio.AioRpcError)]
+    assert len(said) == 2
+    assert any("not done within 0.4 s" in each for each in said)
+    assert all("not done within" in each or "earlier calls took all of" in each for each in said)
+    assert (await node.phase("p1"), await node.token_owner()) == (PHASE_ALLOCATING, "p1")
+    for number in range(2):
+        await node.kubelet.allocate([f"{A}-{number}"])
+    assert await node.phase("p1") == PHASE_SUCCESS
