@@ -76,7 +76,10 @@ class TrustWatch:
 
 
 def _problems(configuration: Mapping[str, Any], chain: bytes, now: datetime.datetime) -> Iterator[str]:
-    """Why kube-apiserver would not accept the certificate. Without a caBundle it asks the roots of its own system."""
+    """Why kube-apiserver would not accept the certificate.
+
+    Without a caBundle it asks the roots of its own system: those may know a URL's host, and never a Service's name.
+    """
     certificates = x509.load_pem_x509_certificates(chain)
     for webhook in configuration.get("webhooks") or ():
         client = webhook.get("clientConfig") or {}
@@ -84,6 +87,8 @@ def _problems(configuration: Mapping[str, Any], chain: bytes, now: datetime.date
         if host and not _is_for(certificates[0], host):
             yield f"webhook {webhook.get('name')}: the served certificate is not for {host}"
         bundle = client.get("caBundle", "")
+        if not bundle and not client.get("url"):
+            yield f"webhook {webhook.get('name')}: it has no caBundle that trusts the served certificate"
         if bundle and not _is_trusted(certificates, bundle):
             yield f"webhook {webhook.get('name')}: its caBundle does not trust the served certificate"
     if now >= certificates[0].not_valid_after_utc:

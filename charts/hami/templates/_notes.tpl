@@ -42,7 +42,7 @@ scheduler.admissionWebhook.failurePolicy is Fail: while no scheduler answers, no
 scheduler.admissionWebhook.manageNamespaceSelector is false: the webhook also sees pods of kube-system and of its own namespace.
 {{- end }}
 {{- if and (eq (include "hami.certificates" .) "own") (not $scheduler.certificates.caBundle) }}
-The certificate is yours and scheduler.certificates.caBundle is empty: run `hami certs patch --ca-file ca.crt --webhook-configuration {{ include "hami.webhook" . }}`.
+The certificate is yours and scheduler.certificates.caBundle is empty: run `hami certs patch --ca-file ca.crt --webhook-configuration {{ include "hami.webhook" . }}`: the scheduler is ready once kube-apiserver trusts it.
 {{- end }}
 {{- if and $scheduler.leaderElect (not $scheduler.kubeScheduler.enabled) }}
 scheduler.kubeScheduler.enabled is false: nobody elects a leader, so there is one replica and --leader-elect is off.
