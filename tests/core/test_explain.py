@@ -16,8 +16,7 @@ from hami.core.reasons import Reason, Rejection
 from hami.core.request import pod_request
 from tests.core.build import REGISTRY, device, gpu, node, pod
 from tests.reference.objects import namespace_of
-from tests.reference.subject import Subject, typed_pod
-from tests.reference.test_quota_filter import typed_quotas
+from tests.reference.subject import Subject, typed_pod, typed_quotas
 from tests.reference.worlds import World, build
 
 
