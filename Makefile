@@ -11,7 +11,7 @@ PROFILE ?= a100
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: changelog scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane test-node demo control-plane bench soak shim shim-debug proto lock docs-reference chart test-chart images clean
+.PHONY: changelog scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane test-node demo control-plane bench soak shim shim-debug proto lock docs-reference chart test-chart images test-cluster cluster-up cluster-down clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort | awk -F'\t' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -52,6 +52,15 @@ test-node: $(STAMP) ## Real kubelet, containerd and runc with our device plugin 
 
 test-chart: $(STAMP) ## The chart rendered by helm, against the code and against values files
 	@$(BIN)/python scripts/test_layers.py chart
+
+test-cluster: $(STAMP) ## helm install of our images on a real node, then as a user (root, Go, Debian)
+	@$(BIN)/python scripts/test_layers.py cluster
+
+cluster-up: $(STAMP) ## The same cluster in the background; prints its kubeconfig (PROFILE=a100; root)
+	@$(BIN)/python -m tests.helm.up up $(PROFILE)
+
+cluster-down: $(STAMP) ## Ends that cluster; nothing is left
+	@$(BIN)/python -m tests.helm.up down
 
 demo: $(STAMP) ## Three simulated GPU nodes, ten pods and their stories, on this machine (ARGS="--serve")
 	@$(BIN)/hami demo $(ARGS)

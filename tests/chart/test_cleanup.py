@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,32 @@ def test_settings_that_can_never_work_end_it(tmp_path: Path) -> None:
         run_script(tmp_path, "uid_main", status=2)
     assert failed.value.returncode == 2
     assert (tmp_path / "host/hook/vgpu/containers/uid_main").exists()
+
+
+def test_the_clean_up_takes_its_arguments(tmp_path: Path) -> None:
+    """The real program, up to the API server that is not there: not status 2, which would mean wrong settings."""
+    text = SCRIPT.read_text().replace("=/tmp/", f"={tmp_path}/").replace(" /tmp/", f" {tmp_path}/")
+    for folder in ("hook", "tmp", "cdi", "kubelet"):
+        (tmp_path / "host" / folder).mkdir(parents=True)
+    (tmp_path / "sleep").write_text("#!/bin/sh\nkill -9 $PPID\n")
+    (tmp_path / "sleep").chmod(0o755)
+    (tmp_path / "script.sh").write_text(text.replace("/host/", f"{tmp_path}/host/"))
+    kubeconfig = tmp_path / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    users = [{"name": "u", "user": {}}]
+    kubeconfig.write_text(
+        yaml.safe_dump({"clusters": [cluster], "contexts": [context], "users": users, "current-context": "x"})
+    )
+    own = {"PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}", "NODE_NAME": "n"}
+    own["KUBECONFIG"] = str(kubeconfig)
+    done = subprocess.run(
+        ["sh", str(tmp_path / "script.sh")],
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "not clean yet: trying again" in done.stdout, done.stderr
+    assert "127.0.0.1:9" in done.stderr
