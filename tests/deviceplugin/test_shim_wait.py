@@ -31,7 +31,7 @@ async def test_a_library_that_comes_late_is_waited_for(node: Bench) -> None:
 
 async def test_calls_wait_together_not_one_after_another(node: Bench) -> None:
     shutil.rmtree(node.folder / "hook/vgpu")
-    await node.start_plugin(allocate_timeout_s=0.5)
+    await node.start_plugin(allocate_timeout_s=4)
     await node.bound_pod("p1", f"{A},NVIDIA,1000,0:;{A},NVIDIA,2000,0:;", containers=("a", "b"))
     calls = [asyncio.create_task(node.kubelet.allocate([f"{A}-{number}"])) for number in range(2)]
     await asyncio.wait(calls, timeout=0.2)
@@ -42,7 +42,7 @@ async def test_calls_wait_together_not_one_after_another(node: Bench) -> None:
 
 async def test_a_library_that_does_not_come_fails_the_pod_with_what_to_do(node: Bench) -> None:
     shutil.rmtree(node.folder / "hook/vgpu")
-    await node.start_plugin(allocate_timeout_s=0.5)
+    await node.start_plugin(allocate_timeout_s=1.5)
     await node.bound_pod("p1", ONE)
     text = await refused(node.kubelet.allocate([f"{A}-0"]))
     for word in ("libvgpu.so is missing", "install-library", "--hook-path", "Delete the pod"):
