@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,10 +34,10 @@ CARD = made_uuid(NODE, 0)
 
 
 @asynccontextmanager
-async def mig_process(folder: Path, cluster: SimCluster) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`hami device-plugin` on a node in mode mig; killed at the end if it still runs."""
+async def mig_process(folder: Path, cluster: SimCluster, **entry: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`hami device-plugin` on a node with this `entry` in config.json; killed at the end if it still runs."""
     (folder / "device-config.yaml").write_text("nvidia: {deviceSplitCount: 4}\n")
-    (folder / "config.json").write_text(json.dumps({"nodeconfig": [{"name": NODE, "operatingmode": "mig"}]}))
+    (folder / "config.json").write_text(json.dumps({"nodeconfig": [{"name": NODE, **entry}]}))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -58,6 +59,12 @@ async def mig_process(folder: Path, cluster: SimCluster) -> AsyncIterator[asynci
         if process.returncode is None:
             os.kill(process.pid, signal.SIGKILL)
         await process.wait()
+
+
+def refused(pod: dict[str, Any]) -> bool:
+    """Whether kube-scheduler has looked at the pod and found no node."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
 
 
 async def hand_over(cluster: SimCluster, writer: KubeWriter, name: str) -> None:
@@ -93,7 +100,7 @@ async def test_a_sigkill_between_the_halves_of_an_instance() -> None:
                     while [bool(each.compute) for each in await instances(probe)] != whole:  # noqa: ASYNC110 - another process
                         await asyncio.sleep(0.01)
 
-            async with mig_process(folder, cluster) as process:
+            async with mig_process(folder, cluster, operatingmode="mig") as process:
                 node = await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "14", 30)
                 cards = decode_register(node["metadata"]["annotations"][REGISTER_KEY], "NVIDIA", "test")
                 assert [(card.mode, card.slots) for card in cards] == [("mig", 7), ("mig", 7)]
@@ -108,7 +115,7 @@ async def test_a_sigkill_between_the_halves_of_an_instance() -> None:
             await cluster.until(
                 "/api/v1/namespaces/default/pods/p1", lambda pod: pod["status"].get("phase") == "Failed"
             )
-            async with mig_process(folder, cluster):
+            async with mig_process(folder, cluster, operatingmode="mig"):
                 await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "14", 30)
                 await until_instances([])
                 await hand_over(cluster, writer, "p2")
@@ -122,3 +129,32 @@ async def test_a_sigkill_between_the_halves_of_an_instance() -> None:
 
 async def instances(probe: SimulatedProbe) -> tuple[MigInstanceFacts, ...]:
     return (await probe.cards()).cards[0].mig_instances
+
+
+@pytest.mark.timeout(120)
+async def test_a_pod_of_another_scheduler_gets_a_static_device() -> None:
+    """Strategy mixed from config.json: kubelet offers the profile, a plain scheduler places, no annotation anywhere."""
+    one = "nvidia.com/mig-1g.5gb"
+    with tempfile.TemporaryDirectory(prefix="hami-dp-") as temporary:
+        folder = Path(temporary)
+        layout = "    count: 2\n    mig: true\n    mig_layout: [[3, 0], [1, 4]]\n"
+        (folder / "profile.yaml").write_text(MIG_CARDS.replace("    count: 2\n", layout))
+        async with SimCluster(directory=folder) as cluster:
+            kubelet = await cluster.add_node(NODE)
+            await cluster.start_scheduler()
+            async with mig_process(folder, cluster, migstrategy="mixed"):
+                await cluster.until(
+                    f"/api/v1/nodes/{NODE}",
+                    lambda node: node.get("status", {}).get("allocatable", {}).get(one) == "2",
+                    30,
+                )
+                for name in ("p1", "p2", "p3"):
+                    limits = {"name": "main", "image": "none", "resources": {"limits": {one: "1"}}}
+                    await cluster.apply({**POD, "metadata": {"name": name}, "spec": {"containers": [limits]}})
+                for name in ("p1", "p2"):
+                    pod = await cluster.until(f"/api/v1/namespaces/default/pods/{name}", runs)
+                    assert not any(key.startswith("hami.io/") for key in pod["metadata"].get("annotations", {}))
+                served = [allocation.env["NVIDIA_VISIBLE_DEVICES"] for allocation in kubelet.allocations]
+                assert sorted(served) == sorted(mig_uuid(made_uuid(NODE, index), 11, 0) for index in (0, 1))
+                waiting = await cluster.until("/api/v1/namespaces/default/pods/p3", refused)
+                assert not waiting["spec"].get("nodeName"), "there are two devices only"
