@@ -7,6 +7,7 @@ controller makes another. Nobody else may notice.
 from __future__ import annotations
 
 import dataclasses
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,8 +16,8 @@ import pytest
 from tests.cluster.pods import Workspace
 from tests.cluster.processes import wait_until
 from tests.node import kubelet, table
-from tests.node.gpu import GpuNode
-from tests.node.tenants import Tenant
+from tests.node.gpu import GpuNode, share_pod
+from tests.node.tenants import LIMITS, Tenant
 from tests.tools.proxy import Fault, FaultProxy, When
 
 REPLICAS = 3
@@ -131,6 +132,24 @@ def test_outage(gpus: GpuNode, tenant: Tenant, outage: Outage) -> None:
     tenant.check()
     if after.failed:
         tenant.take_the_rest()
+
+
+def test_frozen_plugin_holds_up_new_pods_until_it_answers(gpus: GpuNode, tenant: Tenant, space: Workspace) -> None:
+    """kubelet admits pods one after another, so it waits too: hence the deadline of our Allocate, and the probe."""
+    before = tenant.look()
+    gpus.plugin.signal(signal.SIGSTOP)
+    try:
+        space.add(share_pod("waits", LIMITS))
+        pod = space.wait_bound("waits")
+        assert pod["status"]["phase"] == "Pending"
+        started = time.monotonic()
+    finally:
+        gpus.plugin.signal(signal.SIGCONT)
+    space.wait_phase("waits", timeout_s=60)
+    seconds = time.monotonic() - started
+    after = tenant.look()
+    assert before.containers.items() <= after.containers.items()
+    table.note("plugin frozen, then thawed", f"the new pod waited, {table.counted(after.failed)}", seconds)
 
 
 @pytest.fixture
