@@ -59,7 +59,8 @@ class Events(Protocol):
 
 
 class _NodeList(msgspec.Struct):
-    items: list[msgspec.Raw] = []
+    items: list[msgspec.Raw] | None = None
+    """null is Go's empty list."""
 
 
 _node_list = msgspec.json.Decoder(_NodeList)
@@ -156,7 +157,7 @@ class Extender:
         """Full Node objects in the call: a stateless what-if for autoscalers (spec/scheduler 4.9)."""
         raws: dict[str, bytes] = {}
         try:
-            nodes = _nodes(wire.decoded(_node_list, raw_nodes).items, raws)
+            nodes = _nodes(wire.decoded(_node_list, raw_nodes).items or [], raws)
             answer = await self._filters.simulate(pod, nodes, all_feasible=all_feasible)
         except msgspec.DecodeError as error:
             return wire.filter_result(None, error=f"extender args hold a Node that cannot be decoded: {error}")

@@ -88,7 +88,7 @@ def _first(*raws: msgspec.Raw) -> bytes:
 
 def decode_filter(body: bytes) -> FilterArgs:
     """Raises msgspec.DecodeError on a body that is no ExtenderArgs."""
-    args = decoded(_filter_decoder, body)
+    args = _lenient(_filter_decoder, body)
     return FilterArgs(
         args.Pod or args.pod, _first(args.NodeNames, args.nodeNames, args.nodenames), _first(args.Nodes, args.nodes)
     )
@@ -126,15 +126,20 @@ def bind_result(error: str) -> bytes:
 
 def decoded_pod(raw: msgspec.Raw) -> objects.Pod:
     """A Pod; `null` for a field means what a missing field means, as in Go. Raises msgspec.DecodeError."""
+    return _lenient(objects.pod_decoder, raw)
+
+
+def _lenient(decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw) -> _T:
+    """Decodes; what does not fit is decoded again without its nulls, which costs the rare caller that sends some."""
     try:
-        return decoded(objects.pod_decoder, raw)
+        return decoded(decoder, body)
     except msgspec.DecodeError:
-        found = decoded(_any_decoder, raw)
+        found = decoded(_any_decoder, body)
         try:
             text = _encoder.encode(_without_nulls(found))
         except RecursionError as error:
             raise msgspec.DecodeError("the JSON is nested too deeply") from error
-        return decoded(objects.pod_decoder, text)
+        return decoded(decoder, text)
 
 
 def _without_nulls(value: Any) -> Any:

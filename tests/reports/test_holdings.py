@@ -201,6 +201,22 @@ async def test_b34_nodes_without_devices_are_failed_with_a_reason(order: tuple[s
     assert all(answer["FailedNodes"].values())
 
 
+@pytest.mark.parametrize("items", [None, []])
+async def test_b34_no_candidates_at_all_are_an_answer(site: Site, items: object) -> None:
+    calls: list[Object] = [{"Nodes": {"items": items}}, {"NodeNames": []}]
+    for args in calls:
+        answer = json.loads((await site.post("/filter", {"Pod": all_of(), **args})).body)
+        assert (answer["NodeNames"], answer["Error"]) == (None, "")
+
+
+async def test_b34_null_fields_of_a_pod_are_absent_ones(site: Site) -> None:
+    body = all_of()
+    body["spec"] |= {"nodeName": None, "schedulerName": None, "initContainers": None}
+    body["metadata"] |= {"annotations": None, "labels": None, "generateName": None}
+    assert await fits(site, body, "n1", "unknown")
+    assert "cannot be decoded" in (await site.filter({**body, "spec": 7}, "n1"))["Error"]
+
+
 async def test_b34_a_node_that_goes_between_two_calls_is_no_fault(site: Site) -> None:
     assert await fits(site, all_of())
     site.world.on_node_deleted("n1")
