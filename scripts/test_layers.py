@@ -114,8 +114,8 @@ def missing(layer: Layer) -> list[str]:
     lacks = [
         f"{program} is missing: install {how}" for program, how in layer.needs.items() if not shutil.which(program)
     ]
-    if layer.needs_root and os.geteuid() != 0:
-        lacks.append("needs root for namespaces")
+    if layer.needs_root and not may_make_namespaces():
+        lacks.append("needs root that may make network, mount and process namespaces")
     cache = cache_folder()
     while not cache.exists():
         cache = cache.parent
@@ -123,6 +123,13 @@ def missing(layer: Layer) -> list[str]:
     if free < layer.free_mib:
         lacks.append(f"{free} MiB free for HAMI_CACHE, {layer.free_mib} needed")
     return lacks
+
+
+def may_make_namespaces() -> bool:
+    """True for root, unless it is that of a container without the rights."""
+    tried = ["unshare", "--net", "--mount", "--pid", "--fork", "true"]
+    known = os.geteuid() == 0 and shutil.which(tried[0]) is not None
+    return known and subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
 
 def shim_clients() -> dict[str, str]:
