@@ -183,17 +183,22 @@ class Inventory:
         names = {vendor.word: vendor.count_resource for vendor in self._registry}
         if names == before:
             return []
-        changed = []
-        for record in self._nodes.values():
-            known = dict(record.other_allocatable)
-            known |= {before[word]: cards.allocatable for word, cards in record.cards.items() if word in before}
-            for word, cards in record.cards.items():
-                cards.allocatable = known.get(names.get(word, ""))
-            rest = sorted(known.keys() - set(names.values()))
-            record.other_allocatable = tuple((name, known[name]) for name in rest if known[name] is not None)
-            if self._reconsider(record, record.view.cordoned, now_s):
-                changed.append(record.name)
-        return changed
+        records = (record for record in self._nodes.values() if record.cards)
+        return [record.name for record in records if self._rename(record, before, names, now_s)]
+
+    def _rename(self, record: NodeRecord, before: Mapping[str, str], names: Mapping[str, str], now_s: float) -> bool:
+        """One node of `renamed`: thousands of them are done in one tick, so only what matters is worked out again."""
+        known = dict(record.other_allocatable)
+        for word, cards in record.cards.items():
+            if word in before and cards.allocatable is not None:
+                known[before[word]] = cards.allocatable
+        matters = False
+        for word, cards in record.cards.items():
+            was_out = self._out(cards, now_s)
+            cards.allocatable = known.pop(names.get(word, ""), None)
+            matters = matters or self._out(cards, now_s) != was_out
+        record.other_allocatable = tuple(known.items())
+        return matters and self._reconsider(record, record.view.cordoned, now_s)
 
     def _other_allocatable(self, node: Node) -> tuple[tuple[str, int | None], ...]:
         counted = [vendor.count_resource for vendor in self._registry]
