@@ -203,12 +203,13 @@ class _BarePodSpec(PodSpec, frozen=True, rename="camel"):
     containers: tuple[_BareContainer, ...] | None = None
 
 
-class _BarePod(Pod, frozen=True, rename="camel"):
+class BarePod(Pod, frozen=True, rename="camel"):
+    """A pod without the variables of its containers: they are most of its bytes, and only admission reads them."""
+
     spec: _BarePodSpec = _BarePodSpec()
 
 
-bare_pod_decoder: msgspec.json.Decoder[Pod] = msgspec.json.Decoder(_BarePod)
-"""Pods without the variables of their containers: they are most of a pod's bytes, and only admission reads them."""
+bare_pod_decoder: msgspec.json.Decoder[Pod] = msgspec.json.Decoder(BarePod)
 pod_decoder = msgspec.json.Decoder(Pod)
 node_decoder = msgspec.json.Decoder(Node)
 quota_decoder = msgspec.json.Decoder(ResourceQuota)

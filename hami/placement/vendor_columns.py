@@ -164,7 +164,7 @@ class VendorColumns:
 
 
 def _cut(amount: int) -> int:
-    return max(-INT32_MAX, min(amount, INT32_MAX))
+    return amount if -INT32_MAX <= amount <= INT32_MAX else INT32_MAX if amount > 0 else -INT32_MAX
 
 
 def _any(passes: BoolArray) -> BoolArray:

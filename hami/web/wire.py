@@ -18,8 +18,8 @@ NULL: Final = msgspec.Raw(b"null")
 
 
 class _FilterArgs(msgspec.Struct):
-    Pod: objects.Pod | None = None
-    pod: objects.Pod | None = None
+    Pod: objects.BarePod | None = None
+    pod: objects.BarePod | None = None
     NodeNames: msgspec.Raw = NULL
     nodeNames: msgspec.Raw = NULL  # noqa: N815 - the wire's spelling
     nodenames: msgspec.Raw = NULL
