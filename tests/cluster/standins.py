@@ -134,7 +134,11 @@ async def run(access: dict[str, str]) -> StandIns:
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**20) as session:
         plugins = StandIns(session, access["server"])
         watches = [asyncio.ensure_future(plugins.watch(kind)) for kind in ("pods", "nodes")]
-        await stopped.wait()
+        ending = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait((ending, *watches), return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            ended = next(watch for watch in watches if watch.done())
+            raise SystemExit(f"a watch has ended: {ended.exception()!r}")
         for watch in watches:
             watch.cancel()
         await asyncio.gather(*watches, return_exceptions=True)

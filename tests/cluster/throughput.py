@@ -109,7 +109,7 @@ class Bench:
         cpu_s = cpu_of(process)
         self.plane.hami_kube_scheduler.start()
         path = f"/api/v1/namespaces/{space}/pods"
-        wait_until(lambda: self._all_bound(path, count), 600, f"{count} pods bound", interval_s=1)
+        wait_until(lambda: self._all_bound(path, count, plugins), 600, f"{count} pods bound", interval_s=1)
         cpu_s = cpu_of(process) - cpu_s
         wait_until(lambda: not self._locked(), 60, "every token released", interval_s=0.5)
         self.plane.hami_kube_scheduler.kill()
@@ -124,7 +124,8 @@ class Bench:
         hand_off_s = statistics.median(found["hand_offs_s"]) if found["hand_offs_s"] else 0.0
         return Run(what, count, moments[-1] - moments[0], hand_off_s, cpu_s / count * 1000, failed)
 
-    def _all_bound(self, path: str, count: int) -> bool:
+    def _all_bound(self, path: str, count: int, plugins: Process) -> bool:
+        plugins.require_alive()
         unbound = self.api.get(path, fieldSelector="spec.nodeName=", limit="1")
         return not unbound["items"] and count > 0
 

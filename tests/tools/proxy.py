@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
 from yarl import URL
 
 from tests.tools.watch_faults import WatchFaults, late_lines
@@ -38,7 +38,7 @@ When = Literal["before", "after"]
 READS = ("GET", "HEAD", "OPTIONS")
 HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length")
 START_TIMEOUT_S = 10
-CLOSING_ROUNDS = 5
+CLOSING_ROUNDS = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class FaultProxy:
             await self._session.connector.close(abort_ssl=True)
         await self._session.close()
         for _ in range(CLOSING_ROUNDS):
-            await asyncio.sleep(0)  # aborted transports close their sockets in the loop's next rounds
+            await asyncio.sleep(0.01)  # aborted transports close their sockets in the loop's next rounds
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if self._away:
@@ -250,8 +250,12 @@ class FaultProxy:
                 await response.prepare(request)
                 watch_faults = self._watch_faults if is_watch else WatchFaults()
                 async with contextlib.aclosing(late_lines(upstream.content.iter_any(), watch_faults)) as chunks:
-                    async for chunk in chunks:
-                        await response.write(chunk)
+                    try:
+                        async for chunk in chunks:
+                            await response.write(chunk)
+                    except asyncio.CancelledError:
+                        _abort(upstream)  # a polite end would wait for an answer that may come after the test
+                        raise
                 await response.write_eof()
                 return response
         except asyncio.CancelledError:
@@ -328,6 +332,12 @@ class FaultProxy:
     async def _admin_reset(self, request: web.Request) -> web.Response:
         self.reset()
         return web.json_response({})
+
+
+def _abort(upstream: ClientResponse) -> None:
+    """Break the connection to the API server."""
+    if upstream.connection is not None and upstream.connection.transport is not None:
+        upstream.connection.transport.abort()
 
 
 def _kind(path: str) -> str:
