@@ -148,7 +148,7 @@ class Process:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._start_anew, recorder)
         try:
             if settings.cleanup:
-                await clean_up(self._effective, KubeWriter(client))
+                await clean_up(self._effective, KubeWriter(client), probe, recorder)
                 return
             async with serving(self._listeners()):
                 jobs = [recorder.run(), self._follow_files(recorder), self._serve(client, probe, recorder)]

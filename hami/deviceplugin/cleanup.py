@@ -15,16 +15,19 @@ import structlog
 from hami.core.keys import BIND_EPOCH, NODE_LOCK, ROOM_FREED
 from hami.deviceplugin.cdi_files import remove_cdi_files
 from hami.deviceplugin.host_files import orphaned_dirs, remove_dirs
+from hami.deviceplugin.mig_manager import give_cards_back
 from hami.deviceplugin.settings import PluginSettings
 from hami.deviceplugin.single import NodeLock
 from hami.kube.writer import KubeWriter
+from hami.nvml.probe import DeviceProbe
+from hami.placement.ports import EventSink
 from hami.vendors.nvidia.names import HANDSHAKE_KEY, REGISTER_KEY, SCORE_KEY
 
 log = structlog.get_logger(__name__)
 
 
-async def clean_up(settings: PluginSettings, writer: KubeWriter) -> None:
-    """Removes annotations, CDI specifications, stale sockets and folders that no pod has any more.
+async def clean_up(settings: PluginSettings, writer: KubeWriter, probe: DeviceProbe, events: EventSink) -> None:
+    """Removes annotations, CDI specifications, stale sockets and folders that no pod has any more; switches MIG off.
 
     Raises AnotherPluginError while a plugin serves this node (it would write everything again), ApiError,
     TransportError and OSError.
@@ -37,10 +40,13 @@ async def clean_up(settings: PluginSettings, writer: KubeWriter) -> None:
         await writer.patch_node_annotations(settings.node_name, dict.fromkeys(keys))
         alive = await writer.pod_uids_on_node(settings.node_name)
         await asyncio.to_thread(_clean_host, settings, alive)
+        mig_cards = await give_cards_back(settings, probe, writer, events)
     finally:
         lock.release()
-    await asyncio.to_thread(shutil.rmtree, lock.folder, ignore_errors=True)
-    log.info("cleaned up", node=settings.node_name, annotations=keys)
+    if not mig_cards:
+        # Otherwise it tells the next clean-up, or plugin, which cards are still to be given back.
+        await asyncio.to_thread(shutil.rmtree, lock.folder, ignore_errors=True)
+    log.info("cleaned up", node=settings.node_name, annotations=keys, mig_cards_in_use=sorted(mig_cards))
 
 
 def _clean_host(settings: PluginSettings, alive: frozenset[str]) -> None:

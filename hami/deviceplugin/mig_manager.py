@@ -24,7 +24,7 @@ from hami.deviceplugin.settings import PluginSettings
 from hami.kube.writer import KubeWriter
 from hami.nvml.probe import CardFacts, DeviceProbe
 from hami.placement.ports import EventSink
-from hami.vendors.nvidia.names import MODE_MIG
+from hami.vendors.nvidia.names import MODE_CORE, MODE_MIG
 
 _MOST_REMEMBERED: Final = 256
 
@@ -225,6 +225,23 @@ class MigManager:
             self._said.add(message)
             log.warning(message, node=self._settings.node_name)
             self._events.node_event(self._settings.node_name, warning=True, reason=reason, message=message)
+
+
+async def give_cards_back(
+    settings: PluginSettings, probe: DeviceProbe, writer: KubeWriter, events: EventSink
+) -> frozenset[str]:
+    """Switches MIG off on the cards of mode mig that no pod uses any more, for a plugin that leaves the node.
+
+    Those that are left: a pod still uses them, or the driver or the API server does not answer, which is said.
+    """
+    other = msgspec.structs.replace(settings, mode=MODE_CORE)
+
+    async def nobody() -> None:
+        return
+
+    manager = MigManager(other, Board(other), probe, writer, events, nobody)
+    await manager.look()
+    return OwnedCards(settings.state_dir).read()
 
 
 def _without(card: CardFacts, gone: set[int]) -> CardFacts:

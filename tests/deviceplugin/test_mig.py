@@ -10,11 +10,13 @@ import pytest
 from hami.core.codec import decode_register, encode_mig_allocations
 from hami.core.keys import MIG_ALLOCATIONS, PHASE_ALLOCATING, PHASE_FAILED, PHASE_SUCCESS
 from hami.core.model import MigPlacement
+from hami.deviceplugin.cleanup import clean_up
+from hami.nvml.simulated import SimulatedProbe
 from hami.nvml.simulated_mig import SimulatedGeometry, mig_uuid
 from hami.sim.apiserver.faults import Fault
 from hami.vendors.nvidia.config import MigAllowlistEntry, NvidiaConfig
-from hami.vendors.nvidia.names import REGISTER_KEY
-from tests.deviceplugin.bench import A, B, Bench
+from hami.vendors.nvidia.names import MODE_MIG, REGISTER_KEY
+from tests.deviceplugin.bench import NODE, A, B, Bench
 from tests.deviceplugin.mig_node import MigNode, reservation
 from tests.deviceplugin.test_allocate import refused
 
@@ -358,6 +360,22 @@ async def test_b97_back_in_shared_mode_mig_is_switched_off_when_nobody_uses_it(m
     await mig.node.bound_pod("p2", f"{A},NVIDIA,3000,30:;")
     answer = (await mig.node.kubelet.allocate([f"{A}-0"])).container_responses[0]
     assert answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
+
+
+async def test_a_plugin_that_leaves_the_node_switches_mig_off_where_nobody_uses_it(mig: MigNode) -> None:
+    await mig.start()
+    await mig.pod("p1", [(A, "3g.20gb", 0)])
+    await mig.node.kubelet.allocate([f"{A}-0"])
+    await mig.node.stop_plugin()
+    settings, writer = mig.node.settings(mode=MODE_MIG, cdi_root=mig.node.folder / "cdi"), mig.node.writer
+    probe = SimulatedProbe(mig.node.profile, NODE, settings.state_dir)
+    await clean_up(settings, writer, probe, mig.node.events)
+    assert [card.mig_enabled for card in await mig.cards()] == [True, False, False]
+    assert await mig.places() == [(3, 0)]
+    await mig.delete("p1")
+    await clean_up(settings, writer, probe, mig.node.events)
+    assert [card.mig_enabled for card in (await probe.cards()).cards] == [False, False, False]
+    assert not settings.state_dir.exists()
 
 
 async def test_a_card_that_cannot_be_switched_back_yet_is_tried_again(mig: MigNode) -> None:
