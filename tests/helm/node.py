@@ -17,7 +17,7 @@ from scripts import helm_tool
 from tests.cluster import build
 from tests.helm import prepare
 from tests.helm.cluster import NAMESPACE, CommandError, User
-from tests.node import namespace, tools
+from tests.node import cgroups, namespace, tools
 from tests.node.onenode import OneNode
 
 HOST_FOLDERS = (Path("/tmp/vgpulock"),)
@@ -102,7 +102,10 @@ def _host_folders() -> Iterator[None]:
 
 
 def remove_host_folders() -> None:
-    """Those folders are gone from the machine where nobody has anything in them."""
+    """Those folders are gone from the machine, unless something is in them or another node runs, which may mount them."""
+    groups = [group for top in cgroups.hierarchies() for group in top.glob(f"{namespace.PREFIX}*")]
+    if any(group.name != namespace.cgroup() for group in groups):
+        return
     for folder in HOST_FOLDERS:
         with contextlib.suppress(OSError):
             folder.rmdir()
