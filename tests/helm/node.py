@@ -102,7 +102,7 @@ def _host_folders() -> Iterator[None]:
 
 
 def remove_host_folders() -> None:
-    """Those folders are gone from the machine, unless something is in them or another node runs, which may mount them."""
+    """Those folders are gone from the machine, unless something is in them or another node runs that may mount them."""
     groups = [group for top in cgroups.hierarchies() for group in top.glob(f"{namespace.PREFIX}*")]
     if any(group.name != namespace.cgroup() for group in groups):
         return
