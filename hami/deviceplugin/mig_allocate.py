@@ -133,7 +133,8 @@ class MigAllocator:
             if used(instance, in_use):
                 return f"a process uses MIG instance {instance.id}, which belongs to no pod of this node any more"
             if holds.protects(place.card.uuid):
-                return f"MIG instance {instance.id} may be that of {', '.join(holds.unreadable)}, which cannot be read"
+                whose = holds.protectors(place.card.uuid)
+                return f"MIG instance {instance.id} may be that of {whose}, whose places are not known"
             try:
                 await self._probe.destroy_mig(place.card.uuid, instance.id)
             except NvmlError as error:

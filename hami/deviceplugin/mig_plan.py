@@ -33,7 +33,8 @@ class Holds(msgspec.Struct, frozen=True):
 
     held: tuple[Hold, ...] = ()
     sharers: dict[str, str] = {}
-    """Card -> a pod that has a share of the whole card: one that was placed before the card was a MIG card."""
+    """Card -> a pod that has a part of it without a place: a share of before it was a MIG card, or an instance whose
+    place nobody wrote down (HAMi 2.5 to 2.9)."""
     unreadable: dict[str, str] = {}
     """Pod -> why its reservations cannot be read."""
     untouchable: frozenset[str] = frozenset()
@@ -46,7 +47,11 @@ class Holds(msgspec.Struct, frozen=True):
 
     def protects(self, card: str) -> bool:
         """Whether nothing on the card may be taken away, because it is not known what a pod holds there."""
-        return self.all_untouchable or card in self.untouchable
+        return self.all_untouchable or card in self.untouchable or card in self.sharers
+
+    def protectors(self, card: str) -> str:
+        """Names of the pods for which the card is protected."""
+        return ", ".join([*self.unreadable, *([self.sharers[card]] if card in self.sharers else [])])
 
 
 class Verdict(msgspec.Struct, frozen=True):

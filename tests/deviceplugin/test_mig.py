@@ -274,6 +274,23 @@ async def test_after_a_reboot_the_instances_of_live_pods_are_made_again(mig: Mig
     assert (await mig.card()).mig_instances[0].compute[0].uuid == (await mig.reservations("p1"))[0].mig_uuid
 
 
+async def test_instances_of_pods_of_older_releases_are_left_alone(mig: MigNode) -> None:
+    """HAMi 2.5 to 2.9 wrote a number instead of a place: what such a pod holds is not known."""
+    plugin = await mig.start()
+    geometry = SimulatedGeometry(mig.node.kubelet.folder / "hami/simulated-mig.json")
+    await mig.node.bound_pod("old", f"{A}[0-1],NVIDIA,4864,15:;", token=False)
+    geometry.create_compute_instance(
+        await mig.card(), geometry.create_gpu_instance(await mig.card(), 2, MigPlacement(0, 4))
+    )
+    await plugin.mig.look()
+    assert await mig.places() == [(3, 0)]
+    await mig.pod("p1", [(A, "1g.5gb", 0)])
+    assert "may be that of default/old" in await refused(mig.node.kubelet.allocate([f"{A}-0"]))
+    assert await mig.places() == [(3, 0)]
+    await mig.delete("old")
+    await mig.until_places([])
+
+
 async def test_t30_one_instance_that_cannot_be_made_again_stops_no_other(mig: MigNode) -> None:
     """The driver gives it another id, which the running container does not know."""
     await mig.start()
