@@ -75,7 +75,7 @@ FLAGS: Final = (
     Flag("node-label-selector", "use only nodes with these labels: k=v,k2=v2", (), flags.labels, metavar="LABELS"),
     Flag(
         "kube-qps",
-        "API requests a second; four times as many for binds and for events",
+        "API requests a second; four times as many for tokens and for Bindings",
         50.0,
         flags.number(1, 10_000),
         metavar="N",

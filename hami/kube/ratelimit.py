@@ -20,17 +20,17 @@ class Lane(enum.Enum):
     pods at 50 requests a second would take five seconds for nothing."""
 
 
-BUSY_LANES: Final = frozenset({Lane.BIND, Lane.BINDING, Lane.EVENT})
-BUSY_FACTOR: Final = 4
-"""Each scheduled pod is a token, a Binding and two events: at the plain limit of 50 they would hold the cluster to 25
-pods a second, which is less than kube-scheduler does without an extender."""
+WIDE_LANES: Final = frozenset({Lane.BIND, Lane.BINDING})
+WIDE_FACTOR: Final = 4
+"""At the plain limit of 50 a token and a Binding for each pod would hold the cluster to 25 pods a second, less than
+kube-scheduler does without an extender. Events may come later: in a burst they only slow the binds down."""
 
 
 def bucket_for(lane: Lane, qps: float, burst: int) -> TokenBucket:
     """The limit of one lane, where the client's is `qps` and `burst`."""
     if lane is Lane.PAGES:
         return TokenBucket(0, burst)
-    factor = BUSY_FACTOR if lane in BUSY_LANES else 1
+    factor = WIDE_FACTOR if lane in WIDE_LANES else 1
     return TokenBucket(qps * factor, burst * factor)
 
 

@@ -156,9 +156,7 @@ async def test_a_binding_does_not_wait_behind_tokens(api: ApiServer, tmp_path: P
         await asyncio.gather(*tokens)
 
 
-@pytest.mark.parametrize(
-    ("lane", "at_once"), [(Lane.DEFAULT, 3), (Lane.BIND, 12), (Lane.BINDING, 12), (Lane.EVENT, 12)]
-)
+@pytest.mark.parametrize(("lane", "at_once"), [(Lane.DEFAULT, 3), (Lane.BIND, 12), (Lane.BINDING, 12), (Lane.EVENT, 3)])
 async def test_lanes_of_which_each_pod_needs_several_requests_are_wider(lane: Lane, at_once: int) -> None:
     bucket = bucket_for(lane, 0.001, 3)
     for _ in range(at_once):
