@@ -41,7 +41,10 @@ class Look:
 
 
 def look(vgpu_dir: Path, pods: Mapping[str, Pod]) -> Look:
-    """Reads every region of a known pod. Raises OSError where the folder of folders cannot be listed."""
+    """Reads every region of a known pod that has not ended. Raises OSError where their folder cannot be listed.
+
+    A pod that has ended may stay in the API for days: it has no share any more, hence no limit and no use of one.
+    """
     uses: list[ContainerUse] = []
     strangers: set[str] = set()
     problems: list[tuple[str, str]] = []
@@ -51,7 +54,7 @@ def look(vgpu_dir: Path, pods: Mapping[str, Pod]) -> Look:
             problems.append((name, "the name is not <podUID>_<containerName>"))
         elif key.pod_uid not in pods:
             strangers.add(name)
-        else:
+        elif not pods[key.pod_uid].finished:
             try:
                 uses.extend(_use(vgpu_dir, name, pods[key.pod_uid], key.container))
             except (RegionError, OSError) as error:

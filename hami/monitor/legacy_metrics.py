@@ -31,14 +31,19 @@ def legacy_families(
     for name, text, value in _CONTAINER_METRICS:
         family = GaugeMetricFamily(name, text, labels=CONTAINER_LABELS)
         for row in cards:
-            family.add_metric(row.labels, value(row))
+            family.add_metric(_without_node(row), value(row))
         yield family
     yield _last_kernel(cards, now_s)
     yield _memory_in_words(cards)
     info = GaugeMetricFamily("MigInfo", "MIG instance of a container", labels=(*CONTAINER_LABELS, "instanceid"))
     for each in mig:
-        info.add_metric((*each.labels, each.instance_labels[2]), 1)
+        info.add_metric((*_without_node(each), each.instance_labels[2]), 1)
     yield info
+
+
+def _without_node(row: CardOfContainer | MigRow) -> tuple[str, ...]:
+    zone, _, *others = row.labels
+    return (zone, *others)
 
 
 def _host(node: str, loads: Iterable[CardLoad]) -> Iterator[Metric]:
@@ -58,7 +63,7 @@ def _last_kernel(cards: Iterable[CardOfContainer], now_s: float) -> Metric:
     )
     for row in cards:
         if (seconds := row.elapsed_s(now_s)) is not None:
-            family.add_metric(row.labels, seconds)
+            family.add_metric(_without_node(row), seconds)
     return family
 
 
@@ -76,5 +81,5 @@ def _memory_in_words(cards: Iterable[CardOfContainer]) -> Metric:
         )
         total = row.total(lambda usage: usage.total_bytes)
         parts = (context, module, data, max(0, total - context - module - data))
-        family.add_metric((*row.labels, *map(str, parts)), total)
+        family.add_metric((*_without_node(row), *map(str, parts)), total)
     return family

@@ -23,7 +23,7 @@ from hami.shim.layout import CardState, CardUsage
 
 ZONE: Final = "vGPU"
 HOST_LABELS: Final = ("zone", "node", "device_index", "device_uuid", "device_type")
-CONTAINER_LABELS: Final = ("zone", "namespace", "pod", "container", "vdevice_index", "device_uuid")
+CONTAINER_LABELS: Final = ("zone", "node", "namespace", "pod", "container", "vdevice_index", "device_uuid")
 MIG_LABELS: Final = ("mig_uuid", "profile", "gpu_instance_id", "compute_instance_id")
 _UUID_CHARS: Final = 40
 """Upstream's label has the first 40 bytes of the region's text."""
@@ -31,15 +31,17 @@ _UUID_CHARS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class CardOfContainer:
-    """One card of one container, summed over its processes."""
+    """One card of one container on `node`, summed over its processes."""
 
+    node: str
     use: ContainerUse
     card: CardState
 
     @property
     def labels(self) -> tuple[str, ...]:
         use = self.use
-        return (ZONE, use.namespace, use.pod, use.container, str(self.card.index), self.card.uuid[:_UUID_CHARS])
+        card = (str(self.card.index), self.card.uuid[:_UUID_CHARS])
+        return (ZONE, self.node, use.namespace, use.pod, use.container, *card)
 
     def total(self, value: Callable[[CardUsage], int]) -> int:
         """Sum of one value over the processes."""
@@ -89,9 +91,9 @@ _CONTAINER_METRICS: Final[tuple[tuple[str, str, Value], ...]] = (
 )
 
 
-def rows(uses: Iterable[ContainerUse]) -> list[CardOfContainer]:
-    """Each card of each container."""
-    return [CardOfContainer(use, card) for use in uses for card in use.state.cards]
+def rows(node: str, uses: Iterable[ContainerUse]) -> list[CardOfContainer]:
+    """Each card of each container of the node."""
+    return [CardOfContainer(node, use, card) for use in uses for card in use.state.cards]
 
 
 def container_families(cards: Sequence[CardOfContainer], now_s: float) -> Iterator[Metric]:
@@ -124,7 +126,7 @@ def host_families(node: str, loads: Iterable[CardLoad]) -> Iterator[Metric]:
     controller = GaugeMetricFamily(
         "hami_host_gpu_memory_controller_utilization_ratio",
         "How busy the memory controller of a card is, 0 to 100",
-        labels=(HOST_LABELS[0], *HOST_LABELS[2:]),
+        labels=HOST_LABELS,
     )
     for load in loads:
         card = (str(load.index), load.uuid, card_type(load))
@@ -132,7 +134,7 @@ def host_families(node: str, loads: Iterable[CardLoad]) -> Iterator[Metric]:
             if value is not None:
                 family.add_metric((ZONE, node, *card), value)
         if load.memory_controller_percent is not None:
-            controller.add_metric((ZONE, *card), load.memory_controller_percent)
+            controller.add_metric((ZONE, node, *card), load.memory_controller_percent)
     yield from (memory, busy, controller)
 
 
@@ -144,12 +146,12 @@ class MigRow:
     instance_labels: tuple[str, ...]
 
 
-def mig_rows(pods: Iterable[Pod]) -> list[MigRow]:
-    """Instances that exist, of pods that have not ended; what cannot be read is left out."""
-    return [row for pod in pods if not pod.finished for row in _mig_rows(pod)]
+def mig_rows(node: str, pods: Iterable[Pod]) -> list[MigRow]:
+    """Instances that exist, of pods of the node that have not ended; what cannot be read is left out."""
+    return [row for pod in pods if not pod.finished for row in _mig_rows(node, pod)]
 
 
-def _mig_rows(pod: Pod) -> Iterator[MigRow]:
+def _mig_rows(node: str, pod: Pod) -> Iterator[MigRow]:
     text = pod.annotations.get(MIG_ALLOCATIONS, "")
     try:
         found = decode_mig_allocations(text, pod.key) if text else ()
@@ -160,7 +162,7 @@ def _mig_rows(pod: Pod) -> Iterator[MigRow]:
             container = pod.containers[each.container_index].name
             card = (str(each.device_index), each.gpu_uuid)
             instance = (each.mig_uuid, each.profile, str(each.gpu_instance_id), str(each.compute_instance_id))
-            yield MigRow((ZONE, pod.metadata.namespace, pod.metadata.name, container, *card), instance)
+            yield MigRow((ZONE, node, pod.metadata.namespace, pod.metadata.name, container, *card), instance)
 
 
 def mig_family(found: Iterable[MigRow]) -> Metric:

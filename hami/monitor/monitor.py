@@ -83,7 +83,7 @@ class Monitor:
         """The metrics as Prometheus reads them; regions are read now. Raises OSError."""
         found = await self._look()
         pods = self._pods.by_uid().values()
-        families = list(self._families(found, metrics.mig_rows(pods), time.time()))
+        families = list(self._families(found, metrics.mig_rows(self._settings.node_name, pods), time.time()))
         return await asyncio.to_thread(_text, families)
 
     def stuck(self) -> str:
@@ -120,7 +120,7 @@ class Monitor:
 
     def _families(self, found: Look, mig: list[metrics.MigRow], now_s: float) -> Iterator[Metric]:
         settings = self._settings
-        cards = metrics.rows(found.uses)
+        cards = metrics.rows(settings.node_name, found.uses)
         yield from metrics.own_families(
             unreadable=len(found.problems),
             collected=self._collector.collected,

@@ -126,9 +126,8 @@ async def test_a_pod_is_measured_told_and_cleared_away(tmp_path: Path) -> None:
         ) as monitor:
             await monitor.until("/readyz", lambda status, _: status == 200)
             text = await monitor.until("/metrics", lambda _, text: 'pod="first"' in text and "A100" in text)
-            labels = (
-                'container="main",device_uuid="GPU-a",namespace="default",pod="first",vdevice_index="0",zone="vGPU"'
-            )
+            labels = 'container="main",device_uuid="GPU-a",namespace="default",node="gpu-node",'
+            labels += 'pod="first",vdevice_index="0",zone="vGPU"'
             assert f"hami_vgpu_memory_used_bytes{{{labels}}} {100 * MIB:e}\n" in text
             assert 'pod="far"' not in text
             assert "HostGPUMemoryUsage" not in text

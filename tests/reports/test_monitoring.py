@@ -1,0 +1,57 @@
+"""Reports on metrics and on what the chart makes of them: B116 and others of its kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hami.core.objects import PodStatus
+from hami.monitor.metrics import CONTAINER_LABELS
+from hami.web.card_metrics import POD_LABELS
+from tests.chart.rendering import container as container_of
+from tests.chart.rendering import render
+from tests.monitor.regions import container, region
+from tests.monitor.test_metrics import monitor, pod
+
+JOIN = ("node", "namespace", "pod", "device_uuid")
+
+
+def test_b116_allocation_and_use_have_the_same_label_names() -> None:
+    assert set(JOIN) <= {*POD_LABELS} & {*CONTAINER_LABELS}
+
+
+async def test_b116_every_series_of_a_card_names_the_node(tmp_path: Path) -> None:
+    container(tmp_path, "u1_main", region())
+    made = monitor(tmp_path, pod("u1", "train"))
+    await made.ask_driver()
+    text = (await made.scrape()).decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    nodes = {sample.labels.get("node") for sample in samples if "device_uuid" in sample.labels}
+    assert nodes == {"n1"}
+
+
+def test_b116_scraping_keeps_the_labels_of_workloads() -> None:
+    objects = render({"prometheus": {"enabled": True}}, apis=("monitoring.coreos.com/v1",))
+    endpoints = [each["spec"]["endpoints"] for each in objects if each["kind"] == "ServiceMonitor"]
+    assert len(endpoints) == 2
+    assert all(endpoint["honorLabels"] is True for each in endpoints for endpoint in each)
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
+async def test_a_pod_that_has_ended_has_no_series_though_the_api_still_has_it(tmp_path: Path, phase: str) -> None:
+    container(tmp_path, "u1_main", region(processes=((0, 0, 100, 40, 1),)))
+    ended = msgspec.structs.replace(pod("u1", "train"), status=PodStatus(phase=phase))
+    made = monitor(tmp_path, ended)
+    await made.tick()
+    text = (await made.scrape()).decode()
+    assert ('pod="train"' in text) == (phase == "Running")
+    assert (tmp_path / "containers/u1_main").is_dir()
+
+
+def test_an_ipv6_clusters_kubelet_reaches_the_scheduler() -> None:
+    arguments = container_of(render(), "Deployment", "vgpu-scheduler-extender")["args"]
+    listeners = [each for each in arguments if each.startswith(("--http_bind=", "--metrics-bind-address="))]
+    assert listeners == ["--http_bind=:8443", "--metrics-bind-address=:9395"]
