@@ -11,7 +11,7 @@ PROFILE ?= a100
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: changelog scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane test-node demo control-plane bench soak shim shim-debug proto lock docs-reference chart test-chart images test-cluster cluster-up cluster-down clean
+.PHONY: changelog scenarios help setup fmt check lint types contracts test test-unit test-shim test-control-plane test-node demo control-plane bench throughput soak shim shim-debug proto lock docs-reference chart test-chart images test-cluster cluster-up cluster-down clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort | awk -F'\t' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -76,9 +76,12 @@ bench: $(STAMP) ## Speed as ratios to baselines of the same run (ARGS="--quick")
 	@$(BIN)/python -m tests.deviceplugin.figures
 	@if command -v cc >/dev/null; then $(BIN)/python -m tests.shim.speed; else echo "shim: skipped, no C compiler"; fi
 
+throughput: $(STAMP) ## Pods a second through the real control plane against a plain Binding (ARGS="--nodes 500 --pods 1000")
+	@$(BIN)/python -m tests.cluster.namespace $(BIN)/python -m tests.cluster.throughput $(ARGS)
+
 soak: $(STAMP) ## Two million random steps against the oracle (ARGS="--seed 7"), and the long versions of the random tests
 	@$(BIN)/python -m tests.reference.soak $(ARGS)
-	@HAMI_SOAK=1 $(BIN)/python scripts/test_layers.py unit shim
+	@HAMI_SOAK=1 $(BIN)/python scripts/test_layers.py unit shim control-plane
 
 shim: $(STAMP) ## Builds libvgpu.so and vgpu-info into HAMI_CACHE
 	@$(BIN)/python scripts/build_shim.py release

@@ -26,7 +26,7 @@ from tests.tools.proxy import Fault, When
 
 TABLE = "Scheduler killed at each of its writes (2 nodes of 8 cards)"
 SOAK = os.environ.get("HAMI_SOAK", "0") not in ("", "0")
-DEEPEST = 160 if SOAK else 14
+DEEPEST = 160 if SOAK else 10
 """40 pods are 160 writes: token, Binding and two events each."""
 WAITING = 6
 HALF_A_CARD = {"gpu": 1, "gpumem-percentage": 45, "gpucores": 45}

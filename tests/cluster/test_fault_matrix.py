@@ -32,7 +32,7 @@ from tests.tools.proxy import Fault
 from tests.tools.watch_faults import WatchFaults, doubled, reordered
 
 TABLE = "Time until every pod runs (control plane, 4 nodes of 8 cards)"
-NODES, PODS = 4, 24
+NODES, PODS = 4, 16
 ALWAYS = 10**9
 HALF_A_CARD = {"gpu": 1, "gpumem-percentage": 45, "gpucores": 45}
 SOAK = os.environ.get("HAMI_SOAK", "0") not in ("", "0")
@@ -268,7 +268,7 @@ ROWS = [
     Row("every third token's answer lost", answers(when="after", lose=True, every=3, path=TOKENS)),
     Row("every third write answered 500", answers(status=500, every=3, method="PATCH|POST"), soak=True),
     Row("watches cut every 0.3 s", watches_cut),
-    Row("watches 3 s late", watches(WatchFaults(delay_s=3.0))),
+    Row("watches 3 s late", watches(WatchFaults(delay_s=3.0)), pods=12),
     Row("watches doubled", watches(WatchFaults(shuffle=doubled, gather_s=0.3))),
     Row("watches reordered", watches(WatchFaults(shuffle=reordered, gather_s=0.3))),
     Row(
@@ -280,7 +280,7 @@ ROWS = [
         ),
         soak=True,
     ),
-    Row("a plugin's writes 2 s late", plugin_is_late),
+    Row("a plugin's writes 2 s late", plugin_is_late, pods=12),
     Row("a plugin silent for 20 s", plugin_stopped_for_20_s),
     Row("scheduler's clock 10 min ahead", clocks(600, 0), soak=True),
     Row("scheduler's clock 10 min behind, plugins' ahead", clocks(-600, 600)),
