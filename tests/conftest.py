@@ -1,0 +1,8 @@
+"""Settings of Hypothesis for every test: a loaded machine is no fault of the code."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("hami", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("hami")
