@@ -7,6 +7,7 @@ of its name on the host and start the container without limits.
 from __future__ import annotations
 
 import asyncio
+from os.path import isfile
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ async def wait_for_shim(settings: PluginSettings, until_s: float) -> None:
 
 def shim_problem(settings: PluginSettings) -> str:
     """What is not in place, and what to do; empty if containers can be limited."""
-    if settings.mode == MODE_MIG or not settings.require_shim:
+    if settings.mode == MODE_MIG or not settings.require_shim or _in_place(settings):
         return ""
     vgpu = settings.vgpu_dir
     library = library_file(settings)
@@ -49,6 +50,19 @@ def shim_problem(settings: PluginSettings) -> str:
         f"the limiting library is not in place on the host: {problem}."
         " Look at the container install-library of the device plugin's pod on this node, and at --hook-path"
     )
+
+
+def _in_place(settings: PluginSettings) -> bool:
+    """The same without words, in a tenth of the time: every Allocate asks twice."""
+    vgpu = f"{settings.hook_path}/vgpu"
+    wanted = f"{settings.container_hook_path or settings.hook_path}/vgpu/libvgpu.so"
+    try:
+        with open(f"{vgpu}/ld.so.preload", "rb") as file:  # noqa: PTH123 - pathlib takes longer than the disk
+            named = wanted.encode() in file.read().split()
+    except OSError:
+        return False
+    versioned = isfile(f"{vgpu}/libvgpu.so.{settings.version}")  # noqa: PTH113 - as above
+    return named and (versioned or isfile(f"{vgpu}/libvgpu.so"))  # noqa: PTH113 - as above
 
 
 def _misnamed(preload: Path, wanted: str) -> str:
