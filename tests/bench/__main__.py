@@ -63,11 +63,11 @@ def main() -> int:
         seed=arguments.seed,
         bodies=40,
         calls=200 if arguments.quick else 1000,
-        compared=4,
-        compared_small=8 if arguments.quick else 40,
+        compared=1 if arguments.quick else 4,
+        compared_small=4 if arguments.quick else 40,
         only=tuple(arguments.only),
         peer_url=arguments.peer_url,
-        starts=2 if arguments.quick else 5,
+        starts=1 if arguments.quick else 5,
         large=0 if arguments.quick else 15_000,
     )
     if arguments.dump:

@@ -15,6 +15,7 @@ from tests.bench.oracle import compare, differences
 from tests.bench.report import Report, Row
 from tests.bench.scenes import Scale, Scene, filter_body, scenes
 from tests.bench.servers import server
+from tests.bench.whole import whole
 from tests.reference.subject import Subject
 
 TINY = Scale(100, 2, 300)
@@ -106,3 +107,25 @@ def test_server_answers_over_tls(target: str) -> None:
         "Error": "",
     }
     assert len(again) == 3
+
+
+def test_floors_of_facts() -> None:
+    kept = {"MiB of the scheduler process, synced (floor 220)": 219.0}
+    assert floors.fact_misses(kept) == []
+    missed = {"official client's list and decode / ours to synced (floor 10)": 9.9, "binds that failed (floor 0)": 1.0}
+    assert len(floors.fact_misses(kept | missed)) == 2
+
+
+def test_the_whole_scheduler_over_the_api_server_of_the_benchmark() -> None:
+    report = Report(1, "tiny")
+    whole(report, TINY, seed=1, calls=5, starts=1, cores=(-1, -1))
+    assert [row.name for row in report.rows] == ["whole-quiet", "churn", "scrape"]
+    facts = report.facts
+    assert facts["binds that failed (floor 0)"] == 0
+    assert set(floors.FACTS_LEAST) <= set(facts)
+    assert set(floors.FACTS_MOST) - set(facts) == {
+        "growth of filter p50: pods x 5 (floor 1.1)",
+        "growth of filter p50: nodes x 15, all names (floor 15)",
+    }
+    assert 0 < facts["longest slice from list to synced, ms of CPU (floor 5)"] < 1000
+    assert facts["MiB of a scrape"] > 0.01
