@@ -43,6 +43,7 @@ TYPES: Final[dict[str, dict[str, Any]]] = {
     "number": {"type": "number"},
     "list": {"type": "array"},
     "map": {"type": "object"},
+    "texts": {"type": "object", "additionalProperties": {"type": "string"}},
     "any": {},
     "switch": {"enum": [True, False, "true", "false"]},
     "resource": {"type": "string", "pattern": RESOURCE},

@@ -1,14 +1,15 @@
 {{/* Names, labels and images: each defined once. */}}
 
+{{/* Suffixes add up to 22 characters, and a Service's name has at most 63. */}}
 {{- define "hami.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | trunc 41 | trimSuffix "-" -}}
 {{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 41 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 41 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -62,9 +63,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- include "hami.image" (dict "root" . "image" .Values.devicePlugin.monitor.image "own" "hami-device-plugin") -}}
 {{- end -}}
 
-{{/* Vendors add to the version (v1.31.4-eks-ab12, v1.31.4-gke.100, v1.31.4+k3s1, v1.31.4+rke2r1): vX.Y.Z is left. */}}
+{{/* Vendors add to the version (v1.31.4-eks-ab12, v1.31.4-gke.100, v1.31.4+k3s1, v1.31.4+rke2r1): vX.Y.Z is left. Tools that render
+without a cluster at hand may know vX.Y only: its first release is there for certain. */}}
 {{- define "hami.clusterVersion" -}}
-{{- regexFind "^v?[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version | trimPrefix "v" | printf "v%s" -}}
+{{- $version := regexFind "^v?[0-9]+\\.[0-9]+(\\.[0-9]+)?" .Capabilities.KubeVersion.Version | trimPrefix "v" -}}
+v{{ $version }}{{ if eq (len (splitList "." $version)) 2 }}.0{{ end }}
 {{- end -}}
 
 {{- define "hami.kubeSchedulerTag" -}}

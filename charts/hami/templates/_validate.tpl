@@ -28,6 +28,13 @@
 {{- if ne (int (last (splitList ":" $scheduler.metricsBindAddress))) (int $scheduler.service.monitorTargetPort) -}}
 {{- fail (printf "\n\nscheduler.metricsBindAddress is %q and scheduler.service.monitorTargetPort is %v: the Service would lead to a port where nobody listens. Set both to the same port." $scheduler.metricsBindAddress $scheduler.service.monitorTargetPort) -}}
 {{- end -}}
+{{- $nodes := .Values.devicePlugin.nodeConfiguration -}}
+{{- if and (trim $nodes.config) (not $nodes.externalConfigName) -}}
+{{- $parsed := fromJson $nodes.config -}}
+{{- if hasKey $parsed "Error" -}}
+{{- fail (printf "\n\ndevicePlugin.nodeConfiguration.config is no JSON object, so that no node's device plugin would start: %s. Expected {\"nodeconfig\": [...]}." $parsed.Error) -}}
+{{- end -}}
+{{- end -}}
 {{- if lt (int $scheduler.bindTimeoutSeconds) 10 -}}
 {{- fail "\n\nscheduler.bindTimeoutSeconds must be at least 10: a bind waits for its node's turn and then needs up to 5 s." -}}
 {{- end -}}
