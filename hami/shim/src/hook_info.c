@@ -56,14 +56,19 @@ static void show_share(int card, uint64_t *free_bytes, uint64_t *total) {
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     FETCH_REAL(cuMemGetInfo_v2)
     CUresult result = real(free, total);
-    if (result != CUDA_SUCCESS || free == NULL || total == NULL || !vgpu_enter()) {
+    if (result != CUDA_SUCCESS || !vgpu_enter()) {
         return result;
     }
-    uint64_t shown_free = *free;
-    uint64_t all = *total;
+    /* Drivers take a missing output, and OptiX asks for one number only. */
+    uint64_t shown_free = free != NULL ? *free : UINT64_MAX;
+    uint64_t all = total != NULL ? *total : UINT64_MAX;
     show_share(vgpu_current_card(NULL), &shown_free, &all);
-    *free = shown_free;
-    *total = all;
+    if (free != NULL) {
+        *free = shown_free;
+    }
+    if (total != NULL) {
+        *total = all;
+    }
     return result;
 }
 
@@ -74,14 +79,18 @@ static unsigned int clamp32(uint64_t value) {
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
     FETCH_REAL(cuMemGetInfo)
     CUresult result = real(free, total);
-    if (result != CUDA_SUCCESS || free == NULL || total == NULL || !vgpu_enter()) {
+    if (result != CUDA_SUCCESS || !vgpu_enter()) {
         return result;
     }
-    uint64_t shown_free = *free;
-    uint64_t all = *total;
+    uint64_t shown_free = free != NULL ? *free : UINT64_MAX;
+    uint64_t all = total != NULL ? *total : UINT64_MAX;
     show_share(vgpu_current_card(NULL), &shown_free, &all);
-    *free = clamp32(shown_free);
-    *total = clamp32(all);
+    if (free != NULL) {
+        *free = clamp32(shown_free);
+    }
+    if (total != NULL) {
+        *total = clamp32(all);
+    }
     return result;
 }
 

@@ -28,7 +28,10 @@ static void null_outputs(void) {
     begin();
     size_t value = 0;
     CHECK(cuMemGetInfo_v2(NULL, &value));
+    EXPECT(value == 1024 * MIB);
+    value = 0;
     CHECK(cuMemGetInfo_v2(&value, NULL));
+    EXPECT(value > 0 && value <= 1024 * MIB);
     EXPECT_CODE(cuMemAlloc_v2(NULL, MIB), CUDA_ERROR_INVALID_VALUE);
     CUdeviceptr pointer;
     EXPECT_CODE(cuMemAlloc_v2(&pointer, 0), CUDA_ERROR_INVALID_VALUE);
