@@ -79,6 +79,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(400)
             return
         self.store.blobs[wanted] = content
+        del self.store.uploads[self.path.partition("?")[0].rpartition("/")[2]]
         self._answer(201, {"Location": self.path})
 
     def _append(self) -> bytes:
