@@ -150,6 +150,17 @@ def test_names_in_a_whole_device_configuration_reach_kube_scheduler() -> None:
     assert managed[:2] == ["other.example/gpu", "nvidia.com/gpumem"]
 
 
+@pytest.mark.parametrize(
+    ("value", "flag", "verb"),
+    [("allFeasible", "--all-feasible", "prioritizeVerb"), ("preemption", "--preempt", "preemptVerb")],
+)
+def test_verbs_and_flags_go_together(value: str, flag: str, verb: str) -> None:
+    for on in (False, True):
+        objects = render({"scheduler": {value: on}})
+        assert (flag in container(objects, "Deployment", "vgpu-scheduler-extender")["args"]) is on
+        assert (verb in kube_scheduler_config(objects)["extenders"][0]) is on
+
+
 def test_one_value_for_the_wait_for_a_token_and_the_extenders_time_limit() -> None:
     for value in (10, 30, 60):
         objects = render({"scheduler": {"bindTimeoutSeconds": value}})

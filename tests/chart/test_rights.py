@@ -168,6 +168,12 @@ def test_scheduler_may_patch_pods_only_where_asked(values: dict[str, Any], may: 
     assert (("pods", "patch") in rights(role)) is may
 
 
+def test_budgets_are_listed_only_for_preemption() -> None:
+    for preemption in (False, True):
+        role = one(render({"scheduler": {"preemption": preemption}}), "ClusterRole", "hami-scheduler")
+        assert (("poddisruptionbudgets", "list") in rights(role)) is preemption
+
+
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
