@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 import structlog
-from watchfiles import awatch
 
 from hami import __version__
 from hami.apps import runtime
@@ -198,7 +197,7 @@ class Process:
     async def _follow_files(self, recorder: EventRecorder) -> None:
         files = [file for file in (self._settings.device_config_file, self._settings.node_config_file) if file]
         folders = sorted({file.absolute().parent for file in files if file.absolute().parent.is_dir()})
-        async for _ in awatch(*folders, recursive=False):
+        async for _ in runtime.folder_changes(*folders):
             self._reload(recorder)
 
     def _reload(self, recorder: EventRecorder) -> None:
