@@ -16,7 +16,10 @@ from tests.node.gpu import MOST_CARDS, GpuNode, environment_of, share_pod
 from tests.node.podresources import held_devices
 
 SHARES_PER_CARD = 100
-MANY = f"name: many\ncards:\n  - {{model: NVIDIA H200, count: {MOST_CARDS}, memory_mib: 143771, numa: 0}}\n"
+UUIDS = [f"GPU-00000000-0000-4000-8000-{number:012d}" for number in range(MOST_CARDS)]
+"""Named, lest they be the cards that another test switched to MIG: that outlives the plugin, as on a real card."""
+KIND = {"model": "NVIDIA H200", "count": MOST_CARDS, "memory_mib": 143771, "numa": 0, "uuids": UUIDS}
+MANY = json.dumps({"name": "many", "cards": [KIND]})
 MIG = PROFILES / "a100-mig.yaml"
 MIG_CARDS = 2
 
