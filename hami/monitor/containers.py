@@ -10,17 +10,21 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from hami.core.objects import Pod
 from hami.monitor import regions
 from hami.monitor.feedback import Activity, Feedback, decide
+from hami.monitor.promised import promised
 from hami.shim.layout import RegionError, RegionState
 from hami.vendors.nvidia.folders import CONTAINERS, parse_folder_name
+
+_NO_REGION: Final = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerUse:
-    """A container with a region, and what that says."""
+    """A container with a region, and what that says; before it first used its cards, what it was promised."""
 
     namespace: str
     pod: str
@@ -73,8 +77,10 @@ def _folders(vgpu_dir: Path) -> list[str]:
 
 def _use(vgpu_dir: Path, folder: str, pod: Pod, container: str) -> Iterator[ContainerUse]:
     path = regions.region_path(vgpu_dir, folder)
-    if path is not None:
-        yield ContainerUse(pod.metadata.namespace, pod.metadata.name, container, path, regions.read(path))
+    state = regions.read(path) if path is not None else promised(regions.limits_of(vgpu_dir, folder))
+    if state is not None:
+        home = vgpu_dir / CONTAINERS / folder
+        yield ContainerUse(pod.metadata.namespace, pod.metadata.name, container, path or home / _NO_REGION, state)
 
 
 def give_feedback(uses: Iterable[ContainerUse], now_s: float) -> tuple[tuple[str, str], ...]:

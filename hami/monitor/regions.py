@@ -33,7 +33,7 @@ def region_path(vgpu_dir: Path, folder: str) -> Path | None:
     plugin) it is the one `*.cache`. Raises RegionError where there are several, OSError.
     """
     home = vgpu_dir / CONTAINERS / folder
-    named = _named_in_limits(vgpu_dir / LIMITS / folder)
+    named = limits_of(vgpu_dir, folder).get(ENV_SHARED_CACHE, "").rpartition("/")[2]
     if named:
         return _if_begun(home / named)
     with os.scandir(home) as entries:
@@ -51,18 +51,14 @@ def _if_begun(path: Path) -> Path | None:
         return None
 
 
-def _named_in_limits(limits: Path) -> str:
-    """The region's name in the file with the limits; empty without such a file."""
+def limits_of(vgpu_dir: Path, folder: str) -> dict[str, str]:
+    """The variables in the container's file with limits; empty without such a file. Raises OSError."""
     try:
-        with limits.open("rb") as file:
+        with (vgpu_dir / LIMITS / folder).open("rb") as file:
             text = file.read(_LARGEST_LIMITS_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
-        return ""
-    for line in text.splitlines():
-        name, _, value = line.partition("=")
-        if name == ENV_SHARED_CACHE:
-            return value.rpartition("/")[2]
-    return ""
+        return {}
+    return {name: value for name, equals, value in (line.partition("=") for line in text.splitlines()) if equals}
 
 
 def read(path: Path) -> RegionState:

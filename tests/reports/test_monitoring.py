@@ -13,7 +13,7 @@ from hami.monitor.metrics import CONTAINER_LABELS
 from hami.web.card_metrics import POD_LABELS
 from tests.chart.rendering import container as container_of
 from tests.chart.rendering import render
-from tests.monitor.regions import container, region
+from tests.monitor.regions import MIB, container, region
 from tests.monitor.test_metrics import monitor, pod
 
 JOIN = ("node", "namespace", "pod", "device_uuid")
@@ -49,6 +49,36 @@ async def test_a_pod_that_has_ended_has_no_series_though_the_api_still_has_it(tm
     text = (await made.scrape()).decode()
     assert ('pod="train"' in text) == (phase == "Running")
     assert (tmp_path / "containers/u1_main").is_dir()
+
+
+LIMITS = """NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b
+CUDA_DEVICE_MEMORY_LIMIT=1000m
+CUDA_DEVICE_MEMORY_LIMIT_0=1000m
+CUDA_DEVICE_MEMORY_LIMIT_1=2000m
+CUDA_DEVICE_SM_LIMIT=30
+CUDA_DEVICE_MEMORY_SHARED_CACHE=/usr/local/vgpu/r.cache
+"""
+
+
+@pytest.mark.parametrize("limits", [LIMITS, "", "NVIDIA_VISIBLE_DEVICES=\nodd"])
+async def test_b113_a_container_has_series_before_it_first_uses_a_card(tmp_path: Path, limits: str) -> None:
+    """HAMi issues 1794, 1814: none for hours, until somebody ran nvidia-smi in the container."""
+    container(tmp_path, "u1_main", b"")
+    (tmp_path / "limits").mkdir()
+    (tmp_path / "limits/u1_main").write_text(limits)
+    busy = container(tmp_path, "u2_main", region(priority=0, uuids=("GPU-a",)))
+    made = monitor(tmp_path, pod("u1", "train"), pod("u2", "urgent"))
+    await made.tick()
+    text = (await made.scrape()).decode()
+    families = {family.name: family.samples for family in text_string_to_metric_families(text)}
+    of_pod = [each for each in families["hami_vgpu_memory_limit_bytes"] if each.labels["pod"] == "train"]
+    wanted = {"GPU-a": 1000 * MIB, "GPU-b": 2000 * MIB} if limits == LIMITS else {}
+    assert {each.labels["device_uuid"]: each.value for each in of_pod} == wanted
+    used = [each.value for each in families["hami_vgpu_memory_used_bytes"] if each.labels["pod"] == "train"]
+    assert used == [0.0] * len(wanted)
+    assert families["hami_monitor_unreadable_regions"][0].value == 0
+    assert (tmp_path / "containers/u1_main/r.cache").read_bytes() == b""
+    assert busy.stat().st_size > 0
 
 
 def test_an_ipv6_clusters_kubelet_reaches_the_scheduler() -> None:
