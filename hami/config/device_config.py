@@ -45,6 +45,14 @@ ResourceName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]
 
+_NAMES: Final = (
+    "resource_count_name",
+    "resource_memory_name",
+    "resource_memory_percentage_name",
+    "resource_core_name",
+    "resource_priority_name",
+)
+
 
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
@@ -126,11 +134,24 @@ def _nvidia(section: dict[str, Any], source: str) -> NvidiaConfig:
         model = _Nvidia.model_validate({key: value for key, value in section.items() if value is not None})
     except pydantic.ValidationError as error:
         raise ConfigError(f"{source}: " + "; ".join(_problem("nvidia", item) for item in error.errors())) from error
+    _check_names(model, source)
     values = model.model_dump(exclude={"mig_profile_allowlist"})
     allowlist = tuple(
         MigAllowlistEntry(tuple(item.models), tuple(item.profiles)) for item in model.mig_profile_allowlist
     )
     return NvidiaConfig(**values, mig_profile_allowlist=allowlist)
+
+
+def _check_names(model: _Nvidia, source: str) -> None:
+    """Raises ConfigError where two resources have one name: their amounts would be taken for each other."""
+    seen: dict[str, str] = {}
+    for field in _NAMES:
+        name, key = getattr(model, field), _camel(field)
+        if name in seen:
+            raise ConfigError(
+                f"{source}: nvidia.{key}: {name!r} is the name of {seen[name]} already; each needs its own"
+            )
+        seen[name] = key
 
 
 def _problem(section: str, item: Any) -> str:

@@ -1,17 +1,20 @@
 """config.json: what one node's plugin does differently (spec/node 1.4). Upstream's file, read unchanged.
 
 All entries whose name equals the node's name apply in file order. Unlike upstream's merge, a value that is given
-counts even when it is 0 or false.
+counts even when it is 0 or false. Keys are read in any case, as Go does. One file serves all nodes: what is wrong in an
+entry for another node is said and does not stop this one.
 """
 
 from __future__ import annotations
 
+import codecs
 import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pydantic
+import pydantic_core
 from pydantic import ConfigDict, Field
 
 from hami.core.errors import ConfigError
@@ -42,7 +45,7 @@ class _Entry(pydantic.BaseModel):
 
 class _File(pydantic.BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-    nodeconfig: list[_Entry] | None = None
+    nodeconfig: list[dict[str, Any]] | None = None
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
@@ -72,23 +75,49 @@ def read(path: Path | None, node_name: str, nvidia: NvidiaConfig) -> NodeConfig:
     except OSError as error:
         raise ConfigError(f"node configuration {path} cannot be read: {error}") from error
     try:
-        document = _File.model_validate_json(text)
-    except pydantic.ValidationError as error:
-        raise ConfigError(f"{path}: " + "; ".join(_problem(item) for item in error.errors())) from error
+        # Editors of some systems begin a file with a mark of its encoding.
+        document = _File.model_validate(
+            _lower(pydantic_core.from_json(text.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False))
+        )
+    except ValueError as error:
+        raise ConfigError(f"{path}: {_problems(error)}") from error
     return _effective(document.nodeconfig or [], node_name, nvidia, str(path))
 
 
-def _effective(entries: list[_Entry], node_name: str, nvidia: NvidiaConfig, source: str) -> NodeConfig:
+def _lower(value: Any) -> Any:
+    """The same with keys in lower case."""
+    if isinstance(value, dict):
+        return {str(key).lower(): _lower(each) for key, each in value.items()}
+    return [_lower(each) for each in value] if isinstance(value, list) else value
+
+
+def _effective(found: list[dict[str, Any]], node_name: str, nvidia: NvidiaConfig, source: str) -> NodeConfig:
     config = NodeConfig(nvidia)
+    entries, notes = _entries(found, node_name, source)
     matching = [entry for entry in entries if entry.name == node_name]
     for entry in matching:
         config = _apply(config, entry)
+    config = msgspec.structs.replace(config, notes=notes)
     if entries and not matching:
         near = difflib.get_close_matches(node_name, [entry.name for entry in entries], 1, cutoff=0.5)
         hint = f" The nearest is {near[0]!r}: the name must equal the node's name exactly." if near else ""
         note = f"The name in config.json does not match: no entry of {source} is for node {node_name!r}.{hint}"
         return msgspec.structs.replace(config, notes=(*config.notes, note))
     return config
+
+
+def _entries(found: list[dict[str, Any]], node_name: str, source: str) -> tuple[list[_Entry], tuple[str, ...]]:
+    """The entries, and what is wrong in those of other nodes. Raises ConfigError for one of this node."""
+    entries, notes = [], []
+    for number, each in enumerate(found):
+        try:
+            entries.append(_Entry.model_validate(each))
+        except pydantic.ValidationError as error:
+            problem = f"{source}: {_problems(error, f'nodeconfig.{number}.')}"
+            if each.get("name") == node_name:
+                raise ConfigError(problem) from error
+            notes.append(f"{problem}: the entry is not for this node and has no effect here")
+    return entries, tuple(notes)
 
 
 def _apply(config: NodeConfig, entry: _Entry) -> NodeConfig:
@@ -115,7 +144,13 @@ def _apply(config: NodeConfig, entry: _Entry) -> NodeConfig:
     )
 
 
-def _problem(item: Any) -> str:
-    where = ".".join(str(part) for part in item["loc"]) or "file"
+def _problems(error: ValueError, prefix: str = "") -> str:
+    if isinstance(error, pydantic.ValidationError):
+        return "; ".join(_problem(item, prefix) for item in error.errors())
+    return f"file: Invalid JSON: {error}"
+
+
+def _problem(item: Any, prefix: str) -> str:
+    where = prefix + ".".join(str(part) for part in item["loc"]) or "file"
     found = "" if item["type"] in ("extra_forbidden", "json_invalid", "missing") else f"{item['input']!r}: "
     return f"{where}: {found}{item['msg']}"

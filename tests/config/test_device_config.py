@@ -121,15 +121,47 @@ def test_an_absent_file_is_a_note(tmp_path: Path) -> None:
             ["nodeconfig.0.operatingmode", "'shared'", "'mig'"],
         ),
         ({"nodeconfig": [{"name": "n", "devicesplit": 3}]}, ["nodeconfig.0.devicesplit"]),
-        ({"nodeconfig": [{}]}, ["nodeconfig.0.name"]),
+        ({"nodeconfig": [3]}, ["nodeconfig.0", "3"]),
         ({"nodes": []}, ["nodes"]),
     ],
 )
 def test_node_file_refusals(tmp_path: Path, document: Any, words: list[str]) -> None:
     with pytest.raises(ConfigError) as refusal:
-        node(tmp_path, document)
+        node(tmp_path, document, "n")
     for word in ["config.json", *words]:
         assert word in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"name": "gpu-2", "devicesplitcount": -1}, ["nodeconfig.0.devicesplitcount", "-1"]),
+        ({"name": "gpu-2", "typo": 1}, ["nodeconfig.0.typo"]),
+        ({"devicesplitcount": 3}, ["nodeconfig.0.name"]),
+    ],
+)
+def test_b85_a_wrong_entry_of_another_node_stops_that_node_only(
+    tmp_path: Path, wrong: dict[str, Any], words: list[str]
+) -> None:
+    config = node(tmp_path, {"nodeconfig": [wrong, {"name": "gpu-1", "devicesplitcount": 4}]})
+    assert config.nvidia.device_split_count == 4
+    assert [note for note in config.notes if all(word in note for word in words)] == [*config.notes] != []
+    if "name" in wrong:
+        with pytest.raises(ConfigError):
+            node(tmp_path, {"nodeconfig": [wrong]}, "gpu-2")
+
+
+def test_keys_are_read_in_any_case_and_after_a_mark_of_the_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    text = '{"NodeConfig": [{"Name": "gpu-1", "DeviceSplitCount": 4, "filterDevices": {"UUID": ["GPU-Aa"]}}]}'
+    path.write_text(text, encoding="utf-8-sig")
+    config = node_config.read(path, "gpu-1", NvidiaConfig())
+    assert (config.nvidia.device_split_count, config.hidden_uuids) == (4, ("GPU-Aa",))
+
+
+def test_two_resources_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"nvidia\.resourceMemoryName: 'x/gpu' is the name of resourceCountName"):
+        device_config.parse("nvidia: {resourceCountName: x/gpu, resourceMemoryName: x/gpu}", "f")
 
 
 def test_broken_json_is_refused(tmp_path: Path) -> None:
