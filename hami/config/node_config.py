@@ -76,9 +76,7 @@ def read(path: Path | None, node_name: str, nvidia: NvidiaConfig) -> NodeConfig:
         raise ConfigError(f"node configuration {path} cannot be read: {error}") from error
     try:
         # Editors of some systems begin a file with a mark of its encoding.
-        document = _File.model_validate(
-            _lower(pydantic_core.from_json(text.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False))
-        )
+        document = _File.model_validate(_lower(pydantic_core.from_json(text.removeprefix(codecs.BOM_UTF8))))
     except ValueError as error:
         raise ConfigError(f"{path}: {_problems(error)}") from error
     return _effective(document.nodeconfig or [], node_name, nvidia, str(path))
