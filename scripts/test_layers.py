@@ -1,6 +1,7 @@
 """`make test`: runs the test layers one after another, prints each one's time, and what was skipped last.
 
-A layer whose tools are missing (Go, a C compiler, root) is a printed skip on a laptop and a failure where CI=true.
+A layer whose tools are missing (Go, a C compiler) is a printed skip on a laptop and a failure where CI=true. What a
+machine does not allow (root, namespaces, cgroups) is a printed skip everywhere: no file of ours can install it.
 """
 
 from __future__ import annotations
@@ -114,8 +115,6 @@ def missing(layer: Layer) -> list[str]:
     lacks = [
         f"{program} is missing: install {how}" for program, how in layer.needs.items() if not shutil.which(program)
     ]
-    if layer.needs_root and not may_make_namespaces():
-        lacks.append("needs root that may make network, mount and process namespaces")
     cache = cache_folder()
     while not cache.exists():
         cache = cache.parent
@@ -125,11 +124,23 @@ def missing(layer: Layer) -> list[str]:
     return lacks
 
 
-def may_make_namespaces() -> bool:
-    """True for root, unless it is that of a container without the rights."""
-    tried = ["unshare", "--net", "--mount", "--pid", "--fork", "true"]
-    known = os.geteuid() == 0 and shutil.which(tried[0]) is not None
-    return known and subprocess.run(tried, capture_output=True, check=False).returncode == 0
+def rights_lacking(layer: Layer) -> list[str]:
+    """What this user may not do here, as sentences; no file of ours can mend that."""
+    if not layer.needs_root:
+        return []
+    namespaces = ["unshare", "--net", "--mount", "--pid", "--fork", "true"]
+    known = os.geteuid() == 0 and shutil.which(namespaces[0]) is not None
+    if not known or subprocess.run(namespaces, capture_output=True, check=False).returncode != 0:
+        return ["needs root that may make network, mount and process namespaces"]
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for hierarchy in (Path(fields[1]) for fields in mounts if fields[2] in ("cgroup", "cgroup2")):
+        group = hierarchy / f"hami-may-{os.getpid()}"
+        try:
+            group.mkdir()
+            group.rmdir()
+        except OSError as error:
+            return [f"needs cgroups that may be written to: {error}"]
+    return []
 
 
 def shim_clients() -> dict[str, str]:
@@ -157,6 +168,11 @@ def cache_folder() -> Path:
 
 def run(layer: Layer, skipped: list[str]) -> bool:
     """Runs one layer; True when it passed or may be skipped."""
+    not_allowed = rights_lacking(layer)
+    if not_allowed:
+        skipped.extend(f"{layer.name}: {lack}" for lack in not_allowed)
+        print(f"== {layer.name}: skipped: {'; '.join(not_allowed)}", flush=True)
+        return True
     lacks = missing(layer)
     if lacks:
         skipped.extend(f"{layer.name}: {lack}" for lack in lacks)
