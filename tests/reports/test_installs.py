@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.chart.rendering import container, one, render
+from tests.chart.rendering import container, one, pod_spec, render
 
 LONGEST_RELEASE = "r" * 53
 SERVICE_NAME_CHARS = 63
@@ -40,3 +40,23 @@ def test_the_longest_release_name_makes_names_that_kubernetes_takes() -> None:
 def test_an_emptied_node_configuration_is_the_default(text: str) -> None:
     objects = render({"devicePlugin": {"nodeConfiguration": {"config": text}}})
     assert json.loads(one(objects, "ConfigMap", "hami-device-plugin")["data"]["config.json"]) == {"nodeconfig": []}
+
+
+def test_b145_the_plugin_runs_on_nodes_that_clouds_taint_for_gpus() -> None:
+    taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert pod_spec(render(), "DaemonSet")["tolerations"] == [taint]
+    assert "tolerations" not in pod_spec(render({"devicePlugin": {"tolerations": []}}), "DaemonSet")
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("10.0.0.7", "https://10.0.0.7:31998/webhook"),
+        ("fd00::7", "https://[fd00::7]:31998/webhook"),
+        ("gpu.example", "https://gpu.example:31998/webhook"),
+    ],
+)
+def test_the_webhooks_own_address_may_be_ipv6(host: str, url: str) -> None:
+    objects = render({"scheduler": {"admissionWebhook": {"customURL": {"enabled": True, "host": host}}}})
+    webhook = one(objects, "MutatingWebhookConfiguration")["webhooks"][0]
+    assert webhook["clientConfig"]["url"] == url
