@@ -50,7 +50,7 @@ class Binder:
         self._clock = clock
         self._settings = settings
         self._shapes = world.shapes
-        self._queues = NodeQueues()
+        self._queues = NodeQueues(world.crowd, clock)
         self._tokens = TokenKeeper(world, writer, clock, settings.token_expiry_s, settings.retry_pause_s)
         self._bindings = BindingWriter(world, writer, self._tokens, settings.retry_pause_s)
         self.new_term()

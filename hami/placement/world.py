@@ -19,6 +19,7 @@ from hami.core.objects import Node, ObjectMeta, Pod, PodSpec, PodStatus
 from hami.core.reasons import NODE_UNREGISTERED
 from hami.placement.claims import ClaimState
 from hami.placement.columns import Columns
+from hami.placement.crowd import Crowd
 from hami.placement.in_flight import InFlight
 from hami.placement.inventory import CardsView, Inventory, InventorySettings
 from hami.placement.ledger import Ledger
@@ -82,6 +83,7 @@ class World:
         self.signals = Signals()
         self.waking = Waking(clock)
         self.rejections = Rejections()
+        self.crowd = Crowd()
         self._views: dict[str, NodeView] = {}
         self._dirty: dict[str, None] = {}
         self._hardware: dict[Hashable, int] = {}

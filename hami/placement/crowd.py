@@ -1,0 +1,42 @@
+"""Nodes where more binds wait for their turn than can have it in time (issue 6, "no failed binds").
+
+A turn lasts as long as kubelet and plugin take to serve a pod, and binpack sends one pod after another to one node.
+Those at the end of a long queue would only time out there. Such a node comes last in `/filter` until its queue is
+shorter: the next best node starts the pod sooner.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST_GUESS_S: Final = 0.3
+"""How long a turn lasts, until some were seen."""
+_WEIGHT: Final = 0.2
+"""Of the newest turn in the average."""
+_SHORTEST_S: Final = 0.02
+_LONGEST_S: Final = 10.0
+"""One turn that waited for a silent plugin says little about the next."""
+_SHARE: Final = 0.75
+"""Of the time that a bind may wait: the average is no promise."""
+
+
+class Crowd:
+    """Knows crowded nodes by the length of their queues and how long turns last. Times in seconds."""
+
+    __slots__ = ("_turn_s", "nodes")
+
+    def __init__(self) -> None:
+        self.nodes: set[str] = set()
+        self._turn_s = FIRST_GUESS_S
+
+    def took(self, turn_s: float) -> None:
+        """A turn is over."""
+        bounded_s = min(max(turn_s, _SHORTEST_S), _LONGEST_S)
+        self._turn_s += _WEIGHT * (bounded_s - self._turn_s)
+
+    def look(self, node: str, waiting: int, wait_s: float) -> None:
+        """`waiting` binds are in the node's queue, and one more would wait for at most `wait_s`."""
+        if waiting * self._turn_s > wait_s * _SHARE:
+            self.nodes.add(node)
+        else:
+            self.nodes.discard(node)
