@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hami import __version__
 from hami.core.codec import decode_mig_allocations
@@ -175,7 +175,7 @@ def mig_family(found: Iterable[MigRow]) -> Metric:
     return family
 
 
-def own_families(*, unreadable: int, collected: int, host_readable: bool) -> Iterator[Metric]:
+def own_families(*, unreadable: int, collected: int, host_readable: bool, driver_errors: int) -> Iterator[Metric]:
     """How the monitor itself fares."""
     build = GaugeMetricFamily(
         "hami_build_info",
@@ -187,3 +187,4 @@ def own_families(*, unreadable: int, collected: int, host_readable: bool) -> Ite
     yield GaugeMetricFamily("hami_monitor_unreadable_regions", "Container folders that cannot be read", unreadable)
     yield GaugeMetricFamily("hami_monitor_collected_folders", "Folders removed since start", collected)
     yield GaugeMetricFamily("hami_monitor_driver_answers", "1 while the driver's library answers", host_readable)
+    yield CounterMetricFamily("hami_monitor_driver_errors", "Questions that the driver did not answer", driver_errors)

@@ -38,6 +38,8 @@ class Monitor:
         self._collector = Collector(settings.vgpu_dir, settings.grace_s, list_pods)
         self._loads: tuple[CardLoad, ...] = ()
         self._driver_problem = "not asked yet"
+        self._driver_errors = 0
+        self._said: frozenset[str] = frozenset()
         self._problems: dict[str, str] = {}
         self._last_look_s: float | None = None
         self.looked = asyncio.Event()
@@ -70,14 +72,19 @@ class Monitor:
     async def ask_driver(self) -> None:
         """Takes the cards' load; after a failure there is none until the driver answers again."""
         try:
-            self._loads = await self._probe.loads()
-            problem = ""
+            loads = await self._probe.loads()
         except NvmlError as error:
-            self._loads = ()
-            problem = str(error)
-        if problem and problem != self._driver_problem:
-            log.warning("no host metrics", why=problem)
-        self._driver_problem = problem
+            loads = ()
+            self._driver_problem = str(error)
+            problems = {f"no host metrics: {error}"}
+        else:
+            self._driver_problem = ""
+            problems = {problem for load in loads for problem in load.problems}
+        self._loads = tuple(load for load in loads if load.uuid)
+        self._driver_errors += len(problems)
+        for problem in sorted(problems - self._said):
+            log.warning("the driver failed", why=problem)
+        self._said = frozenset(problems)
 
     async def scrape(self) -> bytes:
         """The metrics as Prometheus reads them; regions are read now. Raises OSError."""
@@ -125,6 +132,7 @@ class Monitor:
             unreadable=len(found.problems),
             collected=self._collector.collected,
             host_readable=not self._driver_problem,
+            driver_errors=self._driver_errors,
         )
         yield from metrics.host_families(settings.node_name, self._loads)
         yield from metrics.container_families(cards, now_s)

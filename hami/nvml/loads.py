@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import pynvml
 
 from hami.nvml.offered import offered, text
 from hami.nvml.probe import CardLoad
 
+R = TypeVar("R")
+
 
 def read_loads() -> tuple[CardLoad, ...]:
-    """Each card that answers, ordered by index. Raises NVMLError if none can be asked."""
-    found = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            found.append(_read_load(index))
-        except pynvml.NVMLError:
-            # A card that fails is missing here; `lost` says why.
-            continue
-    return tuple(found)
+    """Each card, ordered by index; what fails of one hides nothing else. Raises NVMLError if none can be asked."""
+    return tuple(_read_load(index) for index in range(pynvml.nvmlDeviceGetCount()))
 
 
 def _read_load(index: int) -> CardLoad:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    rates = offered(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle), None)
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        uuid, name = text(pynvml.nvmlDeviceGetUUID(handle)), text(pynvml.nvmlDeviceGetName(handle))
+    except pynvml.NVMLError as error:
+        return CardLoad(uuid="", index=index, name="", problems=(f"card {index}: {error}",))
+    problems: list[str] = []
+
+    def tried(what: str, read: Callable[[], R]) -> R | None:
+        try:
+            return offered(read, None)
+        except pynvml.NVMLError as error:
+            problems.append(f"{what} of card {uuid}: {error}")
+            return None
+
+    rates = tried("utilisation", lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
+    used_bytes = tried("memory", lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).used))
     return CardLoad(
-        uuid=text(pynvml.nvmlDeviceGetUUID(handle)),
+        uuid=uuid,
         index=index,
-        name=text(pynvml.nvmlDeviceGetName(handle)),
-        memory_used_bytes=offered(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).used), None),
+        name=name,
+        memory_used_bytes=used_bytes,
         gpu_percent=None if rates is None else int(rates.gpu),
         memory_controller_percent=None if rates is None else int(rates.memory),
+        problems=tuple(problems),
     )

@@ -124,7 +124,10 @@ class ProcessFacts(msgspec.Struct, frozen=True):
 
 
 class CardLoad(msgspec.Struct, frozen=True):
-    """How full and how busy a card is now; None where the driver does not offer it."""
+    """How full and how busy a card is now; None where the driver does not offer it, or failed.
+
+    `problems`: each question that failed. A card that does not even tell its id has an empty `uuid`.
+    """
 
     uuid: str
     index: int
@@ -132,6 +135,7 @@ class CardLoad(msgspec.Struct, frozen=True):
     memory_used_bytes: int | None = None
     gpu_percent: int | None = None
     memory_controller_percent: int | None = None
+    problems: tuple[str, ...] = ()
 
 
 class DeviceProbe(Protocol):

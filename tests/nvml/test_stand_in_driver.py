@@ -13,6 +13,7 @@ import pytest
 from tests.shim.harness import build_fakes, compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
+UNKNOWN = 999
 
 SCRIPT = """
 import asyncio, json, sys
@@ -89,6 +90,24 @@ def test_loads_are_read_through_pynvml(tmp_path: Path) -> None:
     assert loads == [("GPU-a", 0, 37), ("GPU-b", None, 5)]
 
 
+@pytest.mark.parametrize(
+    ("function", "call", "failed", "left"),
+    [
+        ("nvmlDeviceGetUtilizationRates", 1, "utilisation of card GPU-a: ", (0, None)),
+        ("nvmlDeviceGetMemoryInfo", 5, "memory of card GPU-a: ", (None, 37)),
+    ],
+)
+def test_b118_a_question_that_fails_costs_its_answer_only(
+    tmp_path: Path, function: str, call: int, failed: str, left: tuple[int | None, int | None]
+) -> None:
+    cards = "".join(f"card uuid=GPU-{each} memory_mib=16384 utilization=37 minor=0\n" for each in "ab")
+    found = probed(tmp_path, cards, FAKE_GPU_FAIL=f"{function}:{call}:{UNKNOWN}")
+    first, second = found["loads"]
+    assert (first["memory_used_bytes"], first["gpu_percent"]) == left
+    assert [problem.startswith(failed) for problem in first["problems"]] == [True]
+    assert (second["memory_used_bytes"], second["gpu_percent"], second["problems"]) == (0, 37, [])
+
+
 def test_quiet_cards_have_no_events_and_a_driver_without_them_says_so(tmp_path: Path) -> None:
     found = probed(tmp_path, "card uuid=GPU-a memory_mib=16384 minor=0\n")
     assert found["events"] == [] or "event registration" in found["events"]
@@ -96,7 +115,6 @@ def test_quiet_cards_have_no_events_and_a_driver_without_them_says_so(tmp_path: 
 
 
 FOUR = "".join(f"card uuid=GPU-{index} memory_mib=16384 minor={index}\n" for index in range(4))
-UNKNOWN = 999
 
 
 @pytest.mark.parametrize(

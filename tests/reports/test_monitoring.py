@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hami.core.errors import NvmlError
 from hami.core.objects import PodStatus
 from hami.monitor.metrics import CONTAINER_LABELS
+from hami.monitor.monitor import Monitor
+from hami.monitor.pods import PodBook
+from hami.monitor.settings import MonitorSettings
+from hami.nvml.probe import CardLoad, DeviceProbe
 from hami.web.card_metrics import POD_LABELS
 from tests.chart.rendering import container as container_of
 from tests.chart.rendering import render
 from tests.monitor.regions import MIB, container, region
-from tests.monitor.test_metrics import monitor, pod
+from tests.monitor.test_metrics import monitor, no_pods, pod
 
 JOIN = ("node", "namespace", "pod", "device_uuid")
 
@@ -49,6 +55,38 @@ async def test_a_pod_that_has_ended_has_no_series_though_the_api_still_has_it(tm
     text = (await made.scrape()).decode()
     assert ('pod="train"' in text) == (phase == "Running")
     assert (tmp_path / "containers/u1_main").is_dir()
+
+
+class Driver:
+    """A driver of which some questions fail."""
+
+    def __init__(self) -> None:
+        self.loads_now: tuple[CardLoad, ...] = ()
+
+    async def loads(self) -> tuple[CardLoad, ...]:
+        if not self.loads_now:
+            raise NvmlError("Unknown Error")
+        return self.loads_now
+
+
+async def test_b118_failed_questions_are_counted_and_hide_nothing_else(tmp_path: Path) -> None:
+    book, driver = PodBook(), Driver()
+    made = Monitor(MonitorSettings(node_name="n1", vgpu_dir=tmp_path), cast(DeviceProbe, driver), book, no_pods)
+
+    async def after(*loads: CardLoad) -> tuple[float, set[str]]:
+        driver.loads_now = loads
+        await made.ask_driver()
+        text = (await made.scrape()).decode()
+        assert "NaN" not in text
+        families = {family.name: family.samples for family in text_string_to_metric_families(text)}
+        cards = {each.labels["device_uuid"] for each in families["hami_host_gpu_memory_used_bytes"]}
+        return families["hami_monitor_driver_errors"][0].value, cards
+
+    busy = CardLoad("GPU-a", 0, "T4", memory_used_bytes=5, problems=("utilisation of card GPU-a: Unknown Error",))
+    silent = CardLoad("", 1, "", problems=("card 1: Unknown Error",))
+    assert await after(CardLoad("GPU-a", 0, "T4", 5, 7, 1)) == (0, {"GPU-a"})
+    assert await after(busy, silent, CardLoad("GPU-c", 2, "T4", 0, 0, 0)) == (2, {"GPU-a", "GPU-c"})
+    assert await after() == (3, set())
 
 
 LIMITS = """NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b

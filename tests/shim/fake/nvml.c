@@ -263,6 +263,7 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 }
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
+    FAKE_ENTER("nvmlDeviceGetUtilizationRates");
     CARD(NULL, NULL);
     *utilization = (nvmlUtilization_t){.gpu = (unsigned int)card->utilization_percent};
     return NVML_SUCCESS;
