@@ -63,7 +63,8 @@ def test_the_tour_ends_as_told_and_leaves_nothing(short_folder: Path) -> None:
 def test_a_signal_ends_everything(number: signal.Signals, short_folder: Path) -> None:
     """While the processes start, which is when most of them are in the middle of something."""
     environment = {**os.environ, "TMPDIR": str(short_folder)}
-    command = [*DEMO, "--json"]
+    # A shell that starts things in the background has them ignore Ctrl-C, and so would the demo.
+    command = ["env", f"--default-signal={number.name[3:]}", *DEMO, "--json"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment
     )

@@ -106,75 +106,89 @@ def told(report: Report, *, webhook: bool = False) -> list[tuple[str, str, str]]
     ]
 
 
-GONE = f"{stamp(10)},default,gone"
-SICK: dict[str, tuple[list[Obj], list[tuple[str, str, str]], str]] = {
-    "all is well": ([node(), pod("a", share()), pod("b", share(2000))], [], ""),
-    "memory": (
-        [node(), pod("a", share(10000)), pod("b", share(9000))],
-        [("error", "over-allocated", "node n1 card GPU-a")],
-        "memory MiB 19000 of 16384, held by default/a, default/b",
-    ),
-    "slots": (
-        [node(), *(pod(name, share()) for name in "abc")],
-        [("error", "over-allocated", "node n1 card GPU-a")],
-        "slots 3 of 2",
-    ),
-    "a finished pod holds nothing": (
-        [node(), pod("a", share(10000)), pod("b", share(9000), phase="Succeeded")],
-        [],
-        "",
-    ),
-    "unreadable pod": (
-        [node(), pod("a", {ALLOCATED: "GPU-a,NVIDIA,many,0:;", PHASE: "success"})],
-        [("error", "undecodable", "pod default/a")],
-        "many",
-    ),
-    "unreadable register": ([node({REGISTER: "[{"})], [("error", "undecodable", "node n1")], "n1"),
-    "upstream 2.4.1's register": ([node({REGISTER: "GPU-a,2,16384,100,NVIDIA-T4,0,true:"}), pod("a", share())], [], ""),
-    "card that is gone": (
-        [node(), pod("a", share(card="GPU-z"))],
-        [("warning", "unknown-card", "node n1 card GPU-z")],
-        "held by default/a",
-    ),
-    "plugin is gone": ([node(offered="0")], [("error", "stale-registration", "node n1")], "offers no nvidia.com/gpu"),
-    "plugin never came": ([node(offered=None)], [("error", "stale-registration", "node n1")], "offers no"),
-    "old stamp": (
-        [node({HANDSHAKE: "Reported 2020-01-01 00:00:00.0 +0000 UTC"})],
-        [("note", "stale-registration", "node n1")],
-        "s old",
-    ),
-    "owner is gone": ([node({LOCK: GONE})], [("warning", "orphaned-token", "node n1")], "owner default/gone is gone"),
-    "unreadable token": ([node({LOCK: "x,y"})], [("warning", "orphaned-token", "node n1")], "x,y"),
-    "old time-only token": ([node({LOCK: stamp(600)})], [("warning", "orphaned-token", "node n1")], "expired"),
-    "token in use": (
-        [
-            node({LOCK: f"{stamp(5)},default,a"}),
-            pod("a", {**share(), PHASE: "allocating", BIND_TIME: ago(5)}, phase="Pending"),
-        ],
-        [],
-        "",
-    ),
-    "never allocated": (
-        [node(), pod("a", {**share(), PHASE: "allocating", BIND_TIME: ago(300)}, phase="Pending")],
-        [("error", "stuck-pod", "pod default/a")],
-        "devices are not allocated",
-    ),
-    "allocation failed": (
-        [node(), pod("a", {**share(), PHASE: "failed"}, phase="Pending")],
-        [("error", "stuck-pod", "pod default/a")],
-        "could not give it",
-    ),
-    "around the webhook": (
-        [node(), pod("a")],
-        [("warning", "unaccounted-pod", "pod default/a")],
-        "is not counted",
-    ),
-}
+def sick() -> dict[str, tuple[list[Obj], list[tuple[str, str, str]], str]]:
+    """Clusters by illness, with stamps of now: what is found in them, and words of the finding."""
+    gone = f"{stamp(10)},default,gone"
+    return {
+        "all is well": ([node(), pod("a", share()), pod("b", share(2000))], [], ""),
+        "memory": (
+            [node(), pod("a", share(10000)), pod("b", share(9000))],
+            [("error", "over-allocated", "node n1 card GPU-a")],
+            "memory MiB 19000 of 16384, held by default/a, default/b",
+        ),
+        "slots": (
+            [node(), *(pod(name, share()) for name in "abc")],
+            [("error", "over-allocated", "node n1 card GPU-a")],
+            "slots 3 of 2",
+        ),
+        "a finished pod holds nothing": (
+            [node(), pod("a", share(10000)), pod("b", share(9000), phase="Succeeded")],
+            [],
+            "",
+        ),
+        "unreadable pod": (
+            [node(), pod("a", {ALLOCATED: "GPU-a,NVIDIA,many,0:;", PHASE: "success"})],
+            [("error", "undecodable", "pod default/a")],
+            "many",
+        ),
+        "unreadable register": ([node({REGISTER: "[{"})], [("error", "undecodable", "node n1")], "n1"),
+        "upstream 2.4.1's register": (
+            [node({REGISTER: "GPU-a,2,16384,100,NVIDIA-T4,0,true:"}), pod("a", share())],
+            [],
+            "",
+        ),
+        "card that is gone": (
+            [node(), pod("a", share(card="GPU-z"))],
+            [("warning", "unknown-card", "node n1 card GPU-z")],
+            "held by default/a",
+        ),
+        "plugin is gone": (
+            [node(offered="0")],
+            [("error", "stale-registration", "node n1")],
+            "offers no nvidia.com/gpu",
+        ),
+        "plugin never came": ([node(offered=None)], [("error", "stale-registration", "node n1")], "offers no"),
+        "old stamp": (
+            [node({HANDSHAKE: "Reported 2020-01-01 00:00:00.0 +0000 UTC"})],
+            [("note", "stale-registration", "node n1")],
+            "s old",
+        ),
+        "owner is gone": (
+            [node({LOCK: gone})],
+            [("warning", "orphaned-token", "node n1")],
+            "owner default/gone is gone",
+        ),
+        "unreadable token": ([node({LOCK: "x,y"})], [("warning", "orphaned-token", "node n1")], "x,y"),
+        "old time-only token": ([node({LOCK: stamp(600)})], [("warning", "orphaned-token", "node n1")], "expired"),
+        "token in use": (
+            [
+                node({LOCK: f"{stamp(5)},default,a"}),
+                pod("a", {**share(), PHASE: "allocating", BIND_TIME: ago(5)}, phase="Pending"),
+            ],
+            [],
+            "",
+        ),
+        "never allocated": (
+            [node(), pod("a", {**share(), PHASE: "allocating", BIND_TIME: ago(300)}, phase="Pending")],
+            [("error", "stuck-pod", "pod default/a")],
+            "devices are not allocated",
+        ),
+        "allocation failed": (
+            [node(), pod("a", {**share(), PHASE: "failed"}, phase="Pending")],
+            [("error", "stuck-pod", "pod default/a")],
+            "could not give it",
+        ),
+        "around the webhook": (
+            [node(), pod("a")],
+            [("warning", "unaccounted-pod", "pod default/a")],
+            "is not counted",
+        ),
+    }
 
 
-@pytest.mark.parametrize("name", SICK)
+@pytest.mark.parametrize("name", sick())
 async def test_each_illness_is_found_alone(tmp_path: Path, name: str) -> None:
-    objects, expected, words = SICK[name]
+    objects, expected, words = sick()[name]
     async with cluster(tmp_path, *objects) as client:
         report = await examined(client)
     assert told(report) == expected
