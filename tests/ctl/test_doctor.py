@@ -106,9 +106,14 @@ def told(report: Report, *, webhook: bool = False) -> list[tuple[str, str, str]]
     ]
 
 
+def of_gone() -> str:
+    """A token of a pod that does not exist."""
+    return f"{stamp(10)},default,gone"
+
+
 def sick() -> dict[str, tuple[list[Obj], list[tuple[str, str, str]], str]]:
     """Clusters by illness, with stamps of now: what is found in them, and words of the finding."""
-    gone = f"{stamp(10)},default,gone"
+    gone = of_gone()
     return {
         "all is well": ([node(), pod("a", share()), pod("b", share(2000))], [], ""),
         "memory": (
@@ -199,7 +204,7 @@ async def test_each_illness_is_found_alone(tmp_path: Path, name: str) -> None:
 
 
 async def test_a_token_that_goes_meanwhile_is_no_finding(tmp_path: Path) -> None:
-    async with cluster(tmp_path, node({LOCK: GONE})) as client:
+    async with cluster(tmp_path, node({LOCK: of_gone()})) as client:
         looking = asyncio.create_task(examine(client, REGISTRY, second_look_s=0.3))
         await asyncio.sleep(0)
         async with asyncio.timeout(10):
@@ -316,7 +321,7 @@ async def test_a_service_without_a_ready_pod_and_one_that_is_reached_by_a_forwar
 # The command
 
 
-@pytest.mark.parametrize(("objects", "status"), [([node()], 1), ([node({LOCK: GONE})], 1)])
+@pytest.mark.parametrize(("objects", "status"), [([node()], 1), ([node({LOCK: of_gone()})], 1)])
 async def test_json_and_exit_status(
     tmp_path: Path, objects: list[Obj], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -352,7 +357,7 @@ def test_used_wrongly(flags: list[str], capsys: pytest.CaptureFixture[str]) -> N
 
 async def test_nothing_is_written(tmp_path: Path) -> None:
     async with ApiServer() as api, await connected(api, tmp_path) as client:
-        await create(client, node({LOCK: GONE}))
+        await create(client, node({LOCK: of_gone()}))
         before = len(api.seen)
         await examined(client)
         assert {seen.verb for seen in list(api.seen)[before:]} == {"get", "list"}
