@@ -33,7 +33,7 @@ from hami.kube.events import EventRecorder
 from hami.kube.writer import KubeWriter
 from hami.nvml.probe import DeviceProbe, open_probe
 from hami.obs import logs
-from hami.vendors.nvidia.names import MODE_MIG
+from hami.vendors.nvidia.names import MODE_MIG, MODE_MPS
 from hami.web.plugin_ops import plugin_app
 from hami.web.server import Listener, serving
 
@@ -86,7 +86,7 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
         dev_root=Path(settings.dev_root),
         allow_disable_control=settings.allow_disable_control,
         health=_health(settings),
-        notes=(*node.notes, *_mig_notes(node, settings)),
+        notes=(*node.notes, *_mode_notes(node, settings)),
         version=__version__,
     )
 
@@ -97,14 +97,16 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-def _mig_notes(node: NodeConfig, settings: DevicePluginSettings) -> list[str]:
+def _mode_notes(node: NodeConfig, settings: DevicePluginSettings) -> list[str]:
     """What a reader of flags and config.json might expect and does not get."""
     own, flag = node.mig_strategy, settings.mig_strategy
     strategy = own or flag
+    notes = []
+    if node.mode == MODE_MPS:
+        notes.append("operatingmode mps shares cards as hami-core does: no MPS server is started, and pods need none")
     if node.mode != MODE_MIG:
         different = f"migstrategy {own} of config.json holds on this node, not --mig-strategy {flag}"
-        return [different] if own and own != flag else []
-    notes = []
+        return [*notes, different] if own and own != flag else notes
     if strategy != MigStrategy.NONE:
         what = "instances are made as pods need them"
         notes.append(f"migstrategy {strategy} has no effect in operatingmode mig: {what}")

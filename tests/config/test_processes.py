@@ -115,6 +115,7 @@ def test_the_plugins_arguments_are_taken(tmp_path: Path) -> None:
         ('{"name": "other", "migstrategy": "single"}', "none", "none", "does not match"),
         ('{"name": "n", "migstrategy": "mixed", "operatingmode": "mig"}', "none", "mixed", "has no effect"),
         ('{"name": "n", "operatingmode": "mig"}', "none", "none", ""),
+        ('{"name": "n", "operatingmode": "mps"}', "none", "none", "no MPS server is started"),
     ],
 )
 def test_the_nodes_mig_strategy_and_the_flag(tmp_path: Path, entry: str, flag: str, strategy: str, note: str) -> None:
