@@ -26,6 +26,7 @@ from hami.shim.old_layouts import ODD_SIZE, V0_SIZE, OddRegion, V0Region
 
 MAGIC = 19920718
 V1_SIZE = 2008952
+KNOWN_MINORS = (1, 2)
 TAIL_OFFSET = 2011136
 TAIL_MAGIC = 0x4C494154554D4148
 TAIL_VERSION = 1
@@ -227,7 +228,8 @@ def _overlay(data: bytearray, size: int) -> Region:
         return cast(Region, old)
     if size < V1_SIZE:
         raise RegionError(f"{size} bytes are too few for a region")
-    if major != 1:
+    if major != 1 or minor not in KNOWN_MINORS:
+        # Fields may lie elsewhere: numbers would be wrong, and a monitor would write into what is not its own.
         raise RegionError(f"layout version {major}.{minor} is not known")
     if minor == 1 and size in (ODD_SIZE, ODD_SIZE + 1):
         old = OddRegion.from_buffer(data)

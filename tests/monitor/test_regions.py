@@ -100,6 +100,7 @@ BAD = {
     "cut v1": WHOLE[: layout.V1_SIZE - 900_000],
     "other magic": b"\1\2\3\4" + WHOLE[4:],
     "version 2": struct.pack("<iII", layout.MAGIC, 2, 0) + WHOLE[12:],
+    "version 1.3, which B109 skips": struct.pack("<iII", layout.MAGIC, 1, 3) + WHOLE[12:],
     "text": b"KEY=VALUE\n" * 300_000,
 }
 
