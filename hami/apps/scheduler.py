@@ -117,7 +117,7 @@ class Scheduler:
         self.listeners = [Listener(address, main_app, context) for address in settings.listen]
         if settings.metrics_listen:
             stats = {"nodes": nodes.stats, "pods": pods.stats}
-            metrics_app = card_metrics.app(self.world, stats, legacy=settings.legacy_metrics)
+            metrics_app = card_metrics.app(self.world, stats, legacy=settings.legacy_metrics, leads=self._leads)
             self.listeners.append(Listener(settings.metrics_listen, metrics_app, None))
         for listener in self.listeners:
             log.info("listening", url=listener.url, version=__version__, pid=os.getpid())

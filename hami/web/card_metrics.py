@@ -81,9 +81,12 @@ class _Families(Collector):
         return map(as_metric, self._families)
 
 
-async def page(world: World, *, legacy: bool = False) -> AsyncIterator[bytes]:
+async def page(world: World, *, legacy: bool = False, leads: bool = True) -> AsyncIterator[bytes]:
     """The same as text, in chunks and in slices: tens of thousands of cards take longer than the loop may wait
-    (design 4, promise 7). With legacy names each family is followed by its twin."""
+    (design 4, promise 7). With legacy names each family is followed by its twin.
+
+    A replica that does not lead (`leads`) tells of itself only: sums over all replicas would count cards twice.
+    """
     await world.settle()
     views: list[NodeView] = []
     for number, name in enumerate(sorted(world.inventory.names()), start=1):
@@ -91,11 +94,11 @@ async def page(world: World, *, legacy: bool = False) -> AsyncIterator[bytes]:
             views.append(view)
         if not number % _NODES_IN_A_STEP:
             await asyncio.sleep(0)
-    few = [*_quotas(world), _nodes_out(views)]
+    few = [*(_quotas(world) if leads else ()), _nodes_out(views)]
     await asyncio.sleep(0)
     few += _troubles(world)
     await asyncio.sleep(0)
-    families = _families(views, list(world.ledger.claims()), few)
+    families = _families(views, list(world.ledger.claims()), few) if leads else iter(few)
     async for chunk in stream(with_legacy(families) if legacy else families):
         yield chunk
     yield generate_latest(metrics.registry)
@@ -245,8 +248,10 @@ def _troubles(world: World) -> Iterator[Family]:
     yield _of_few("hami_scheduler_reservations_expired", "Reservations dropped by the backstop", (), expired)
 
 
-def app(world: World, stats: Mapping[str, Stats], *, legacy: bool = False) -> FastAPI:
-    """The application of the metrics listener; `legacy`: names of HAMi before 2.9 as well."""
+def app(
+    world: World, stats: Mapping[str, Stats], *, legacy: bool = False, leads: Callable[[], bool] = lambda: True
+) -> FastAPI:
+    """The application of the metrics listener; `legacy`: names of HAMi before 2.9 as well; `leads`: see `page`."""
     application = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @application.get("/metrics")
@@ -254,6 +259,6 @@ def app(world: World, stats: Mapping[str, Stats], *, legacy: bool = False) -> Fa
         for kind, of_kind in stats.items():
             metrics.relists.labels(kind).set(of_kind.lists)
             metrics.last_event_age_seconds.labels(kind).set(time.monotonic() - of_kind.last_heard_monotonic_s)
-        return Streamed(page(world, legacy=legacy), CONTENT_TYPE_LATEST)
+        return Streamed(page(world, legacy=legacy, leads=leads()), CONTENT_TYPE_LATEST)
 
     return application

@@ -16,11 +16,14 @@ from hami.monitor.monitor import Monitor
 from hami.monitor.pods import PodBook
 from hami.monitor.settings import MonitorSettings
 from hami.nvml.probe import CardLoad, DeviceProbe
+from hami.web import card_metrics
 from hami.web.card_metrics import POD_LABELS
 from tests.chart.rendering import container as container_of
 from tests.chart.rendering import render
 from tests.monitor.regions import MIB, container, region
 from tests.monitor.test_metrics import monitor, no_pods, pod
+from tests.placement.fakes import make_node, make_world
+from tests.web.asgi_client import call
 
 JOIN = ("node", "namespace", "pod", "device_uuid")
 
@@ -55,6 +58,17 @@ async def test_a_pod_that_has_ended_has_no_series_though_the_api_still_has_it(tm
     text = (await made.scrape()).decode()
     assert ('pod="train"' in text) == (phase == "Running")
     assert (tmp_path / "containers/u1_main").is_dir()
+
+
+async def test_b116_with_several_replicas_each_card_is_counted_once() -> None:
+    """Upstream's Service leads to the leader; ours to every replica, and all of them are scraped."""
+    world = make_world()
+    world.on_node(make_node("n1", 2))
+    replicas = [card_metrics.app(world, {}, leads=leads.__bool__) for leads in (True, False)]
+    pages = [(await call(each, "/metrics", method="GET")).body.decode() for each in replicas]
+    assert [page.count("\nhami_gpu_memory_limit_bytes{") for page in pages] == [2, 0]
+    assert [page.count("\nhami_scheduler_nodes_out ") for page in pages] == [1, 1]
+    assert all("hami_scheduler_leads" in page for page in pages)
 
 
 class Driver:
