@@ -21,6 +21,8 @@ FIRST_PAUSE_S: Final = 10.0
 LONGEST_PAUSE_S: Final = 300.0
 FORGET_S: Final = 1800.0
 """Rejections longer ago than this say nothing about now."""
+_PLUGIN_AWAY: Final = ("code = Unavailable", "no healthy devices", "unregistered device")
+"""What kubelet says while the plugin is away or starts anew: it offers nothing meanwhile, which needs no pause."""
 _MOST_UIDS: Final = 64
 _MESSAGE_CHARS: Final = 200
 
@@ -30,10 +32,12 @@ log = structlog.get_logger("hami.placement.rejections")
 class _Row:
     """Rejections of one node since the last pod that ran there."""
 
-    __slots__ = ("count", "last_s", "last_unix_s", "message", "paused_until_s", "uids")
+    __slots__ = ("away", "count", "last_s", "last_unix_s", "message", "paused_until_s", "uids")
 
     def __init__(self) -> None:
         self.count = 0
+        self.away = 0
+        """Of these, those while the plugin was away."""
         self.uids: dict[str, None] = {}
         """Pods counted lately: the watch shows each several times."""
         self.last_s = 0.0
@@ -95,23 +99,27 @@ class Rejections:
         row = self._rows.setdefault(node, _Row())
         if pod.metadata.uid in row.uids:
             return
-        row.count = row.count + 1 if now_s - row.last_s < FORGET_S else 1
+        if now_s - row.last_s >= FORGET_S:
+            row.count = row.away = 0
+        row.count += 1
         row.uids = dict.fromkeys([*row.uids, pod.metadata.uid][-_MOST_UIDS:])
         row.last_s, row.last_unix_s = now_s, now_unix_s
         row.message = (pod.status.message or pod.status.reason or "")[:_MESSAGE_CHARS]
-        rejected = row.count
-        log.warning("kubelet rejected a pod", node=node, pod=pod.key, in_a_row=rejected, message=row.message)
-        if rejected >= PAUSE_AFTER:
-            pause_s = min(FIRST_PAUSE_S * 2 ** min(rejected - PAUSE_AFTER, 16), LONGEST_PAUSE_S)
+        log.warning("kubelet rejected a pod", node=node, pod=pod.key, in_a_row=row.count, message=row.message)
+        away = any(words in (pod.status.message or "") for words in _PLUGIN_AWAY)
+        row.away += away
+        refused = row.count - row.away
+        if not away and refused >= PAUSE_AFTER:
+            pause_s = min(FIRST_PAUSE_S * 2 ** min(refused - PAUSE_AFTER, 16), LONGEST_PAUSE_S)
             row.paused_until_s = now_s + pause_s
             self.ended.add(node)
-        if rejected in (SET_BACK_AFTER, PAUSE_AFTER):
+        if row.count == SET_BACK_AFTER or (not away and refused == PAUSE_AFTER):
             self._tell(node, row)
 
     def _tell(self, node: str, row: _Row) -> None:
         if self.sink is None:
             return
-        what = "is tried last from now on" if row.count < PAUSE_AFTER else "gets no pods for a while"
+        what = "gets no pods for a while" if row.paused_until_s else "is tried last from now on"
         words = f"kubelet rejected {row.count} pods in a row that have room by HAMi's books: node {node} {what}."
         hint = "Look at the device plugin there; kubelet may count devices of ended pods, a restart of it frees them"
         self.sink.node_event(

@@ -31,12 +31,14 @@ class Cluster:
         self.world.on_pod(pod)
         self.world.rejections.saw(pod, self.clock.monotonic_s(), self.clock.unix_s())
 
-    def fails(self, node: str, reason: str = "UnexpectedAdmissionError", *, ours: bool = True) -> None:
+    def fails(
+        self, node: str, reason: str = "UnexpectedAdmissionError", *, ours: bool = True, message: str = MESSAGE
+    ) -> None:
         self.number += 1
         pod = annotated(make_pod(f"x{self.number}"), node, "GPU-0,NVIDIA,100,0:;")
         if not ours:
             pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations={}))
-        status = msgspec.structs.replace(pod.status, phase="Failed", reason=reason, message=MESSAGE)
+        status = msgspec.structs.replace(pod.status, phase="Failed", reason=reason, message=message)
         for _ in range(2):
             self.shown(msgspec.structs.replace(pod, status=status))
 
@@ -101,6 +103,26 @@ def test_b92_more_rejections_pause_the_node_longer_each_time(cluster: Cluster) -
     cluster.clock.advance(LONGEST_PAUSE_S + 1)
     assert cluster.choice("n1") == "n1"
     assert len(cluster.events.recorded) == 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "rpc error: code = Unavailable desc = error reading from server: EOF",
+        "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu",
+        "can't allocate unregistered device nvidia.com/gpu",
+    ],
+)
+def test_b92_a_plugin_that_is_away_sets_back_but_does_not_pause(cluster: Cluster, said: str) -> None:
+    """kubelet offers nothing meanwhile, and the plugin's return must not wait for a pause to end."""
+    for _ in range(3 * PAUSE_AFTER):
+        cluster.fails("n1", message=f"Pod was rejected: Allocate failed due to {said}, which is unexpected")
+    assert cluster.choice() == "n2"
+    assert cluster.choice("n1") == "n1"
+    assert len(cluster.events.recorded) == 1
+    for _ in range(PAUSE_AFTER):
+        cluster.fails("n1")
+    assert "takes no new shares for now" in cluster.choice("n1")
 
 
 def test_b92_there_is_no_hot_loop(cluster: Cluster) -> None:

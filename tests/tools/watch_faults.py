@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
 
 Shuffle = Callable[[list[bytes]], list[bytes]]
 
@@ -46,12 +47,13 @@ async def late_lines(chunks: AsyncIterator[bytes], faults: WatchFaults) -> Async
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[float, list[bytes]]] = asyncio.Queue()
     reader = asyncio.ensure_future(_read(chunks, arrived))
+    tasks: list[asyncio.Future[Any]] = [reader]
     try:
         while not (reader.done() and arrived.empty()):
             getter = asyncio.ensure_future(arrived.get())
+            tasks[1:] = [getter]
             await asyncio.wait((getter, reader), return_when=asyncio.FIRST_COMPLETED)
             if not getter.done():
-                getter.cancel()
                 break
             at_s, lines = getter.result()
             await asyncio.sleep(max(0.0, at_s + max(faults.delay_s, faults.gather_s) - loop.time()))
@@ -60,7 +62,9 @@ async def late_lines(chunks: AsyncIterator[bytes], faults: WatchFaults) -> Async
             yield b"".join(faults.shuffle(lines))
         await reader
     finally:
-        reader.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _read(chunks: AsyncIterator[bytes], arrived: asyncio.Queue[tuple[float, list[bytes]]]) -> None:
