@@ -16,6 +16,8 @@ _WEIGHT: Final = 0.2
 _SHORTEST_S: Final = 0.02
 _LONGEST_S: Final = 10.0
 """One turn that waited for a silent plugin says little about the next."""
+_MOST_NODES: Final = 10_000
+"""Nodes come and go under ever new names; what is known of the first ones is forgotten."""
 _SHARE: Final = 0.75
 """Of the time that a bind may wait: the average is no promise."""
 
@@ -27,16 +29,20 @@ class Crowd:
 
     def __init__(self) -> None:
         self.nodes: set[str] = set()
-        self._turn_s = FIRST_GUESS_S
+        self._turn_s: dict[str, float] = {}
+        """Average by node: one slow plugin says nothing about the others."""
 
-    def took(self, turn_s: float) -> None:
+    def took(self, node: str, turn_s: float) -> None:
         """A turn is over."""
+        average_s = self._turn_s.get(node, FIRST_GUESS_S)
         bounded_s = min(max(turn_s, _SHORTEST_S), _LONGEST_S)
-        self._turn_s += _WEIGHT * (bounded_s - self._turn_s)
+        self._turn_s[node] = average_s + _WEIGHT * (bounded_s - average_s)
+        if len(self._turn_s) > _MOST_NODES:
+            del self._turn_s[next(iter(self._turn_s))]
 
     def look(self, node: str, waiting: int, wait_s: float) -> None:
         """`waiting` binds are in the node's queue, and one more would wait for at most `wait_s`."""
-        if waiting * self._turn_s > wait_s * _SHARE:
+        if waiting * self._turn_s.get(node, FIRST_GUESS_S) > wait_s * _SHARE:
             self.nodes.add(node)
         else:
             self.nodes.discard(node)

@@ -42,7 +42,7 @@ class NodeQueues:
                 yield
             finally:
                 lock.release()
-                self._crowd.took(self._clock.monotonic_s() - began_s)
+                self._crowd.took(node, self._clock.monotonic_s() - began_s)
         finally:
             self._users[node] -= 1
             self._crowd.look(node, self._users[node], timeout_s)

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from tests.cluster.components import Cluster
 from tests.cluster.conftest import running
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.pods import Workspace, gpu_pod
+from tests.cluster.processes import wait_until
 from tests.tools.audit import audit_cluster
 from tests.tools.proxy import Fault
 from tests.tools.watch_faults import WatchFaults, doubled, reordered
@@ -50,11 +52,13 @@ def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def pods_of(count: int) -> list[Object]:
-    """Half cards, binpack and spread in turn, so that nodes are both shared and changed."""
+    """Half cards, binpack and spread in turn, so that nodes are both shared and changed; every fourth on the node whose
+    plugin some rows harm, so that the harm is met."""
     made = []
     for index in range(count):
         policy = {"hami.io/node-scheduler-policy": "spread" if index % 2 else "binpack"}
-        made.append(gpu_pod(f"p{index:03d}", HALF_A_CARD, annotations=policy))
+        place: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": "node-00"}} if index % 4 == 3 else {}
+        made.append(gpu_pod(f"p{index:03d}", HALF_A_CARD, annotations=policy, **place))
     return made
 
 
@@ -178,6 +182,8 @@ def through_proxy(cluster: Cluster, name: str, fault: Fault) -> Iterator[None]:
     plain = node.plugin
     proxy.start()
     plain.kill()
+    # Else the node may be taken for ready because nobody has seen yet that it is not.
+    wait_until(lambda: not cluster.node_is_ready(name), 30, "kubelet has seen the plugin go")
     node.plugin = cluster.plugin_process(node, cluster.plugin_kubeconfig(proxy))
     node.plugin.start()
     cluster.wait_node(node)
@@ -187,6 +193,7 @@ def through_proxy(cluster: Cluster, name: str, fault: Fault) -> Iterator[None]:
         assert fault.struck
     finally:
         node.plugin.kill()
+        wait_until(lambda: not cluster.node_is_ready(name), 30, "kubelet has seen the plugin go")
         proxy.stop()
         node.plugin = plain
         plain.start()

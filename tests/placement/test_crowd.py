@@ -35,12 +35,13 @@ def test_it_follows_how_long_turns_last() -> None:
     crowd = Crowd()
     before = full_at(crowd)
     for _ in range(30):
-        crowd.took(2.0)
+        crowd.took("probe", 2.0)
+        crowd.took("other", 10.0)
     slow = full_at(crowd)
     for _ in range(60):
-        crowd.took(0.05)
+        crowd.took("probe", 0.05)
     assert slow < before < full_at(crowd)
-    crowd.took(10_000.0)  # one silent plugin is no measure of the others
+    crowd.took("probe", 10_000.0)  # one silent plugin is no measure of the others
     assert full_at(crowd) > 5
 
 
