@@ -74,6 +74,8 @@ class Binder:
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
         """Binds the pod to the node; returns the text of what went wrong, empty if it is bound."""
+        if stranger := self._stranger(f"{namespace}/{name}", uid):
+            return stranger
         running = self._world.in_flight.get(uid)
         if running is not None and running.writing and running.task is not None:
             if running.node != node:
@@ -91,6 +93,16 @@ class Binder:
             if not call.writing:
                 task.cancel()
             raise
+
+    def _stranger(self, key: str, uid: str) -> str:
+        """Why this call is not about the pod that has the uid; empty if it may be.
+
+        Whoever reaches the extender may send any uid, and a pod that is not found ends what its uid holds (HAMi #3030).
+        """
+        known = self._world.in_flight.get(uid) or self._world.ledger.get(uid)
+        if known is None or not known.namespace or known.key == key:
+            return ""
+        return f"uid {uid} is pod {known.key}, not {key}"
 
     async def _run(self, call: BindCall) -> str:
         try:
