@@ -1,8 +1,8 @@
-"""Nodes where more binds wait for their turn than can have it in time (issue 6, "no failed binds").
+"""Nodes on which a bind would wait in vain come last in `/filter` (issue 6, "no failed binds").
 
-A turn lasts as long as kubelet and plugin take to serve a pod, and binpack sends one pod after another to one node.
-Those at the end of a long queue would only time out there. Such a node comes last in `/filter` until its queue is
-shorter: the next best node starts the pod sooner.
+A turn lasts as long as kubelet and plugin take to serve a pod, and binpack sends one pod after another to one node:
+those at the end of a long queue would only time out there. A plugin that does not answer at all holds its node's token
+until that expires, and the next pod's after it. The next best node starts the pod sooner.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ _SHARE: Final = 0.75
 
 
 class Crowd:
-    """Knows crowded nodes by the length of their queues and how long turns last. Times in seconds."""
+    """Knows nodes with long queues, by how long turns last, and nodes whose token does not come free. Seconds."""
 
-    __slots__ = ("_turn_s", "nodes")
+    __slots__ = ("_long", "_turn_s", "nodes", "stalled")
 
     def __init__(self) -> None:
         self.nodes: set[str] = set()
+        """All that come last."""
+        self.stalled: set[str] = set()
+        """Where a bind gave up its wait for a token that nobody has taken off since."""
+        self._long: set[str] = set()
         self._turn_s: dict[str, float] = {}
         """Average by node: one slow plugin says nothing about the others."""
 
@@ -43,6 +47,23 @@ class Crowd:
     def look(self, node: str, waiting: int, wait_s: float) -> None:
         """`waiting` binds are in the node's queue, and one more would wait for at most `wait_s`."""
         if waiting * self._turn_s.get(node, FIRST_GUESS_S) > wait_s * _SHARE:
+            self._long.add(node)
+        else:
+            self._long.discard(node)
+        self._settle(node)
+
+    def gave_up(self, node: str) -> None:
+        """A bind waited for the node's token in vain."""
+        self.stalled.add(node)
+        self._settle(node)
+
+    def free(self, node: str) -> None:
+        """The node has no token, or is gone: whoever held it was served, or has ended."""
+        self.stalled.discard(node)
+        self._settle(node)
+
+    def _settle(self, node: str) -> None:
+        if node in self._long or node in self.stalled:
             self.nodes.add(node)
         else:
             self.nodes.discard(node)

@@ -306,6 +306,7 @@ class TokenKeeper:
     def _check_time(self, call: BindCall, deadline_s: float) -> None:
         if self._clock.monotonic_s() >= deadline_s:
             record = self._world.inventory.get(call.node)
+            self._world.crowd.gave_up(call.node)
             raise contention(call.node, record.lock if record else "")
 
 

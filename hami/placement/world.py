@@ -110,11 +110,14 @@ class World:
         changed = self.inventory.apply(node, self.clock.monotonic_s(), self.clock.unix_s(), listed=listed)
         if changed or node.name not in self._views:
             self._dirty[node.name] = None
+        if node.name in self.crowd.stalled and not node.annotations.get(keys.NODE_LOCK):
+            self.crowd.free(node.name)
         self.waking.changed()
         self.signals.fire(f"node/{node.name}")
 
     def on_node_deleted(self, name: str) -> None:
         self.rejections.forget(name)
+        self.crowd.free(name)
         if self.inventory.remove(name):
             self._dirty[name] = None
         self.signals.fire(f"node/{name}")

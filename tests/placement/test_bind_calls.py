@@ -34,9 +34,9 @@ async def test_client_gone_before_the_first_write_leaves_no_trace(setup: Setup) 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await setup.binder.drain()
+    await until(lambda: setup.world.in_flight.get("uid-p") is None, "nobody waits any more")
     setup.api.serve("default", "o")
-    await asyncio.sleep(0)
+    await setup.binder.drain()
     assert setup.api.count("patch_node") == 0
     assert setup.binder._queues.waiting("n1") == 0
     assert setup.world.in_flight.get("uid-p") is None
