@@ -19,7 +19,7 @@ from hami.config import device_plugin as plugin_config
 from hami.config.device_plugin import DevicePluginSettings
 from hami.config.node_config import NodeConfig
 from hami.core.codec import RegisterForm
-from hami.core.errors import ConfigError
+from hami.core.errors import ConfigError, DriverReplacedError
 from hami.core.keys import EVENT_INVALID_CONFIGURATION
 from hami.deviceplugin import event_reasons
 from hami.deviceplugin.allocate import AllocateStats
@@ -167,7 +167,8 @@ class Process:
             self._plugin = Plugin(self._effective, client, probe, recorder)
             try:
                 await self._serve_until_changed(self._plugin)
-            except* ConfigError:
+            except* (ConfigError, DriverReplacedError):
+                # What a new start in place cannot change; kubelet starts the container anew.
                 raise
             except* Exception as crash:
                 if not policy.may_go_on(time.monotonic()):

@@ -11,6 +11,7 @@ HamiError
 ├── TransportError     kube-apiserver was not reached or did not answer in time
 ├── AllocateError      kubelet's Allocate cannot be served
 ├── NvmlError          NVML answered with a failure or not in time
+│   └── DriverReplacedError   the driver was exchanged under this process
 └── CertificateError   a certificate or key cannot be made or loaded
 """
 
@@ -72,6 +73,10 @@ class AllocateError(HamiError):
 
 class NvmlError(HamiError):
     """NVML answered with a failure, or not within its time limit."""
+
+
+class DriverReplacedError(NvmlError):
+    """The driver is another version than its library that this process has loaded: only a new process can go on."""
 
 
 class CertificateError(HamiError):

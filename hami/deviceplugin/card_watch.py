@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from hami.core.errors import NvmlError
+from hami.core.errors import DriverReplacedError, NvmlError
 from hami.deviceplugin import event_reasons
 from hami.deviceplugin.board import Board
 from hami.deviceplugin.health import HealthTracker
@@ -76,7 +76,7 @@ class CardWatch:
                 tasks.create_task(self._watch_events())
 
     async def refresh(self) -> None:
-        """Reads the list of cards and who does not answer, once."""
+        """Reads the list of cards and who does not answer, once. Raises DriverReplacedError."""
         try:
             cards = await self._probe.cards()
             pairs = await self._pairs()
@@ -86,6 +86,8 @@ class CardWatch:
             self._say(event_reasons.DRIVER_UNAVAILABLE, f"the driver cannot be asked for cards: {error}")
             self._tracker.silent_driver(self._known, str(error))
             await self._publish_health()
+            if isinstance(error, DriverReplacedError):
+                raise
             return
         for problem in cards.problems:
             self._say(event_reasons.CARD_UNREADABLE, f"a card is left out: {problem}")

@@ -72,9 +72,9 @@ class Plugin:
         return self._watch.stats
 
     async def run(self) -> None:
-        """Serves until cancelled. Nothing that kubelet, the driver or the API server does ends it.
+        """Serves until cancelled. Nothing else that kubelet, the driver or the API server does ends it.
 
-        Raises ConfigError for settings that can never work.
+        Raises ConfigError for settings that can never work, DriverReplacedError (NVIDIA/k8s-device-plugin#221).
         """
         for note in self._settings.notes:
             log.warning(note, node=self._settings.node_name)

@@ -6,11 +6,12 @@ import contextlib
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pynvml
 
-from hami.nvml.offered import NOT_OFFERED, offered, text
+from hami.nvml.offered import NOT_OFFERED, offered, words
 from hami.nvml.probe import CRITICAL_ERROR, ECC_DOUBLE_BIT, ECC_SINGLE_BIT, NO_EVENTS, HealthEvent
 
 _KINDS: Final = {
@@ -98,7 +99,7 @@ def _handles() -> Iterator[tuple[Any, str]]:
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = text(pynvml.nvmlDeviceGetUUID(handle))
+            uuid = words(partial(pynvml.nvmlDeviceGetUUID, handle))
         except pynvml.NVMLError:
             continue
         yield handle, uuid
@@ -106,7 +107,7 @@ def _handles() -> Iterator[tuple[Any, str]]:
 
 def _name(handle: Any) -> str:
     try:
-        return text(pynvml.nvmlDeviceGetUUID(handle))
+        return words(partial(pynvml.nvmlDeviceGetUUID, handle))
     except pynvml.NVMLError:
         return ""
 

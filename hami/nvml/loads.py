@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import pynvml
 
-from hami.nvml.offered import offered, text
+from hami.nvml.offered import offered, words
 from hami.nvml.probe import CardLoad
 
 R = TypeVar("R")
@@ -21,7 +22,8 @@ def read_loads() -> tuple[CardLoad, ...]:
 def _read_load(index: int) -> CardLoad:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        uuid, name = text(pynvml.nvmlDeviceGetUUID(handle)), text(pynvml.nvmlDeviceGetName(handle))
+        uuid = words(partial(pynvml.nvmlDeviceGetUUID, handle))
+        name = words(partial(pynvml.nvmlDeviceGetName, handle))
     except pynvml.NVMLError as error:
         return CardLoad(uuid="", index=index, name="", problems=(f"card {index}: {error}",))
     problems: list[str] = []

@@ -27,4 +27,12 @@ def offered(read: Callable[[], R], otherwise: R) -> R:
 
 
 def text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def words(read: Callable[[], str | bytes]) -> str:
+    """Text that the driver tells; what is no UTF-8 in it is replaced, where pynvml fails on the whole."""
+    try:
+        return text(read())
+    except UnicodeDecodeError as error:
+        return text(error.object)

@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pynvml
 
-from hami.core.errors import NvmlError
+from hami.core.errors import DriverReplacedError, NvmlError
 from hami.core.model import MigPlacement
 from hami.nvml import real_mig as mig
 from hami.nvml.caller import Caller
 from hami.nvml.conditions import EventWatch, read_damaged, read_lost, watch_events
 from hami.nvml.loads import read_loads
-from hami.nvml.offered import NOT_OFFERED, offered, text
+from hami.nvml.offered import NOT_OFFERED, offered, words
 from hami.nvml.probe import (
     NUMA_UNKNOWN,
     CardFacts,
@@ -147,6 +147,9 @@ class RealProbe:
         except (pynvml.NVMLError_Uninitialized, pynvml.NVMLError_DriverNotLoaded) as error:
             self._open = False
             raise NvmlError(f"{what}: {error}") from error
+        except pynvml.NVMLError_LibRmVersionMismatch as error:
+            self._open = False
+            raise DriverReplacedError(f"{what}: the driver was exchanged, its library here is the old one") from error
         except pynvml.NVMLError as error:
             raise NvmlError(f"{what}: {error}") from error
 
@@ -158,8 +161,7 @@ class RealProbe:
                 found.append(_read_card(index, self._pci_devices))
             except pynvml.NVMLError as error:
                 problems.append(f"card {index}: {error}")
-        version = str(pynvml.nvmlSystemGetDriverVersion())
-        return Cards(tuple(found), tuple(problems), version)
+        return Cards(tuple(found), tuple(problems), _driver_version())
 
 
 def load_library(driver_root: Path) -> Path | None:
@@ -179,12 +181,12 @@ def load_library(driver_root: Path) -> Path | None:
 
 def _read_card(index: int, pci_devices: Path) -> CardFacts:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    bus_id = text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+    bus_id = _bus_id(handle)
     profiles = mig.read_profiles(handle)
     return CardFacts(
-        uuid=text(pynvml.nvmlDeviceGetUUID(handle)),
+        uuid=words(partial(pynvml.nvmlDeviceGetUUID, handle)),
         index=index,
-        name=text(pynvml.nvmlDeviceGetName(handle)),
+        name=words(partial(pynvml.nvmlDeviceGetName, handle)),
         memory_bytes=_memory_bytes(handle),
         pci_bus_id=bus_id,
         numa=read_numa(pci_devices, bus_id),
@@ -194,6 +196,19 @@ def _read_card(index: int, pci_devices: Path) -> CardFacts:
         mig_profiles=profiles,
         mig_instances=mig.read_instances(handle, profiles),
     )
+
+
+def _driver_version() -> str:
+    """Empty where the driver does not say: cards are no worse for it."""
+    try:
+        return words(pynvml.nvmlSystemGetDriverVersion)
+    except pynvml.NVMLError:
+        return ""
+
+
+def _bus_id(handle: Any) -> str:
+    """Empty for boards that are not on a PCI bus (Jetson Thor, HAMi#1151)."""
+    return offered(lambda: words(lambda: pynvml.nvmlDeviceGetPciInfo(handle).busId), "")
 
 
 def read_numa(pci_devices: Path, bus_id: str) -> int:
@@ -237,8 +252,8 @@ def _read_pairs() -> tuple[PairFacts, ...]:
 
 def _read_end(index: int) -> _End:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    uuid = text(pynvml.nvmlDeviceGetUUID(handle))
-    return _End(handle, uuid, text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower(), _links_of(handle))
+    uuid = words(partial(pynvml.nvmlDeviceGetUUID, handle))
+    return _End(handle, uuid, _bus_id(handle).lower(), _links_of(handle))
 
 
 def _read_pair(first: _End, second: _End, to_cards: set[str]) -> PairFacts:
@@ -261,10 +276,14 @@ def _links_of(handle: Any) -> list[str]:
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         try:
             if pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED:
-                ends.append(text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower())
+                ends.append(_far_end(handle, link))
         except NOT_OFFERED:
             continue
     return ends
+
+
+def _far_end(handle: Any, link: int) -> str:
+    return words(lambda: pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower()
 
 
 def _to_others(ends: list[str], cards: set[str]) -> int:
@@ -277,7 +296,7 @@ def _read_processes() -> tuple[ProcessFacts, ...]:
         try:
             card = pynvml.nvmlDeviceGetHandleByIndex(index)
             handles = [card, *(device for _, device in mig.device_handles(card))]
-            uuids = [text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+            uuids = [words(partial(pynvml.nvmlDeviceGetUUID, handle)) for handle in handles]
         except pynvml.NVMLError:
             # A card that fails has no processes to be told of; `lost` says why.
             continue

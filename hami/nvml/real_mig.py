@@ -12,7 +12,7 @@ import pynvml
 
 from hami.core.errors import NvmlError
 from hami.core.model import MigPlacement
-from hami.nvml.offered import NOT_OFFERED, offered, text
+from hami.nvml.offered import NOT_OFFERED, offered, words
 from hami.nvml.probe import MigComputeFacts, MigInstanceFacts, MigProfileFacts
 
 
@@ -194,7 +194,7 @@ def _devices(card: Any) -> dict[tuple[int, int], _Device]:
     found = {}
     for position, device in device_handles(card):
         key = (pynvml.nvmlDeviceGetGpuInstanceId(device), pynvml.nvmlDeviceGetComputeInstanceId(device))
-        found[key] = _Device(text(pynvml.nvmlDeviceGetUUID(device)), position)
+        found[key] = _Device(words(partial(pynvml.nvmlDeviceGetUUID, device)), position)
     return found
 
 
@@ -206,7 +206,8 @@ def _by_devices(card: Any, profiles: Sequence[MigProfileFacts]) -> Iterator[MigI
         number = int(pynvml.nvmlDeviceGetGpuInstanceId(device))
         facts = pynvml.nvmlDeviceGetAttributes_v2(device)
         sizes[number] = (int(facts.gpuInstanceSliceCount), int(facts.memorySizeMB))
-        compute, uuid = pynvml.nvmlDeviceGetComputeInstanceId(device), text(pynvml.nvmlDeviceGetUUID(device))
+        compute = pynvml.nvmlDeviceGetComputeInstanceId(device)
+        uuid = words(partial(pynvml.nvmlDeviceGetUUID, device))
         slices = int(facts.computeInstanceSliceCount)
         parts.setdefault(number, []).append(MigComputeFacts(int(compute), uuid, slices, position))
     for number, (slices, memory_mib) in sizes.items():

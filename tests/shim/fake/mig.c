@@ -164,6 +164,7 @@ bool fake_mig_in_use(const char *uuid) {
 }
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
+    FAKE_ENTER("nvmlDeviceGetMigMode");
     STATE();
     *current = state->enabled;
     *pending = getenv("FAKE_MIG_PENDING") != NULL ? strcmp(getenv("FAKE_MIG_PENDING"), "on") == 0 : state->enabled;

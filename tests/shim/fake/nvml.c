@@ -92,6 +92,7 @@ static nvmlReturn_t put_text(char *to, unsigned int length, const char *text) {
 }
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
+    FAKE_ENTER("nvmlSystemGetDriverVersion");
     READY();
     return put_text(version, length, fake_driver_version());
 }
@@ -202,12 +203,14 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
 }
 
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor) {
+    FAKE_ENTER("nvmlDeviceGetMinorNumber");
     CARD(NULL, NULL);
     *minor = (unsigned int)card->minor;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+    FAKE_ENTER("nvmlDeviceGetPciInfo_v3");
     CARD(NULL, NULL);
     memset(pci, 0, sizeof *pci);
     sscanf(card->pci, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device);
