@@ -148,7 +148,8 @@ def _upstream_refusal(pod: Pod, settings: AdmissionSettings) -> Refusal | None:
         if container.security_context is not None and container.security_context.privileged:
             return Refusal(f"container {container.name} is privileged")
     if settings.scheduler_name and pod.spec.node_name:
-        return Refusal("pod has node assigned")
+        wanted = "leave spec.nodeName out, HAMi's scheduler chooses node and cards together; a nodeSelector narrows it"
+        return Refusal(f"pod has node assigned ({pod.spec.node_name}): {wanted}")
     return None
 
 

@@ -6,10 +6,11 @@ Everything here is pure: objects and texts in, values and reasons out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from hami.core import keys
 from hami.core.model import Device, DeviceRequest, DeviceShare, MigPlacement, NodeState, Policies, Selectors, Use
 from hami.core.objects import Container
 from hami.core.reasons import Reason, Rejection
@@ -62,6 +63,19 @@ class QuotaNames(msgspec.Struct, frozen=True):
     """MiB per unit of the memory resource."""
     count: str = ""
 
+
+class NodeLock(msgspec.Struct, frozen=True):
+    """A node annotation that a vendor's plugin takes off when it has served a pod (spec/scheduler 2.7 and 9).
+
+    `expiry_s`: the age at which a lock of the vendor's own counts no more. The shared token has rules of its own.
+    """
+
+    key: str = keys.NODE_LOCK
+    expiry_s: float = 120.0
+
+
+SHARED_TOKEN: Final = NodeLock()
+"""The hand-off token, `hami.io/mutex.lock`, which most vendors' plugins go by."""
 
 ShareCheck = Callable[[Sequence[DeviceShare]], bool]
 """Whether the namespace's quota has room for these shares of the container at hand (spec/scheduler 4.6, check 8)."""
@@ -123,6 +137,10 @@ class DeviceType(Protocol):
     @property
     def score_key(self) -> str:
         """Node annotation with pair scores; empty if the vendor has none."""
+
+    @property
+    def node_lock(self) -> NodeLock | None:
+        """What its plugin takes off when it has served a pod; None where it waits for nothing and takes off nothing."""
 
     @property
     def to_allocate_key(self) -> str: ...

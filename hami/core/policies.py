@@ -1,24 +1,15 @@
-"""Words of scheduling policies, and the check that a pod uses known ones (spec/scheduler 2.1, 4.4, 4.5)."""
+"""The check that a pod, or a process's flags, name known policies (spec/scheduler 2.1, 4.4, 4.5)."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from hami.core.device_type import Refusal
 from hami.core.keys import GPU_SCHEDULER_POLICY, NODE_SCHEDULER_POLICY
 from hami.core.model import Policies, Weights
+from hami.core.policy_words import DEVICE_POLICIES, NODE_POLICIES
 from hami.core.request import read_weights, split_words
-
-BINPACK: Final = "binpack"
-SPREAD: Final = "spread"
-NUMA: Final = "numa"
-MUTEX: Final = "mutex"
-TOPOLOGY: Final = "topology-aware"
-
-NODE_POLICIES: Final = (BINPACK, SPREAD)
-DEVICE_POLICIES: Final = (BINPACK, MUTEX, NUMA, SPREAD, TOPOLOGY)
 
 
 def check_policies(annotations: Mapping[str, str]) -> Refusal | None:

@@ -14,6 +14,7 @@ from hami.core.device_type import Refusal, Registry
 from hami.core.keys import DEVICE_SCORING_WEIGHTS, GPU_SCHEDULER_POLICY, NODE_SCHEDULER_POLICY
 from hami.core.model import ContainerRequest, DeviceRequest, PodRequest, Policies, Weights
 from hami.core.objects import Container, Pod
+from hami.core.policy_words import DEVICE_POLICIES, NODE_POLICIES
 
 _WEIGHT_NAMES: Final = ("slot", "core", "memory")
 
@@ -21,7 +22,7 @@ _WEIGHT_NAMES: Final = ("slot", "core", "memory")
 def pod_request(pod: Pod, registry: Registry, defaults: Policies) -> PodRequest | Refusal:
     """The pod's request; a Refusal names the container and the number, or the annotation, that cannot be read.
 
-    Unknown policy words do what upstream makes of them (admission refuses them): the pod is scheduled all the same.
+    Admission refuses unknown policy words; a pod that missed it is scheduled by the process's policies.
     """
     containers: list[ContainerRequest] = []
     for kind, container in zip(container_kinds(pod), pod.containers, strict=True):
@@ -40,13 +41,19 @@ def pod_request(pod: Pod, registry: Registry, defaults: Policies) -> PodRequest 
 
 
 def read_policies(annotations: Mapping[str, str], defaults: Policies) -> Policies | Refusal:
-    """Policies of a pod's annotations over the process's defaults; Refusal for weights that cannot be read."""
+    """Policies of a pod's annotations over the process's defaults; Refusal for weights that cannot be read.
+
+    An annotation with a word that is no policy is as none: upstream 2.10 quietly takes spread for it (HAMi #2767).
+    """
     weights = read_weights(annotations, defaults.weights)
     if isinstance(weights, Refusal):
         return weights
+    node = annotations.get(NODE_SCHEDULER_POLICY, "").strip()
+    device = split_words(annotations.get(GPU_SCHEDULER_POLICY, ""))
+    known = device and all(word in DEVICE_POLICIES for word in device)
     return Policies(
-        node=annotations.get(NODE_SCHEDULER_POLICY, "").strip() or defaults.node,
-        device=split_words(annotations.get(GPU_SCHEDULER_POLICY, "")) or defaults.device,
+        node=node if node in NODE_POLICIES else defaults.node,
+        device=device if known else defaults.device,
         weights=weights,
     )
 

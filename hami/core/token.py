@@ -16,7 +16,7 @@ import msgspec
 
 from hami.core.errors import DecodeError
 from hami.core.keys import BIND_PHASE, NODE_LOCK, PHASE_FAILED, PHASE_SUCCESS
-from hami.core.objects import Pod
+from hami.core.objects import Node, Pod
 from hami.core.versions import is_older
 
 _RFC3339: Final = re.compile(
@@ -101,6 +101,17 @@ def parse_token(text: str) -> Token:
         raise DecodeError(f"annotation {NODE_LOCK}", f"'{text}' is not '<time>,<namespace>,<pod>'")
     namespace, pod = owner or ("", "")
     return Token(_unix_seconds(stamp, text), namespace, pod)
+
+
+def token_of(node: Node) -> Token | None:
+    """The token on `node`; None if there is none or it cannot be read (such a token names nobody)."""
+    text = node.annotations.get(NODE_LOCK)
+    if not text:
+        return None
+    try:
+        return parse_token(text)
+    except DecodeError:
+        return None
 
 
 def judge(token: Token, owner: Pod | None, node: str, now_unix_s: float, expiry_s: float) -> TokenVerdict:

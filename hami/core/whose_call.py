@@ -86,6 +86,28 @@ def whose_call(
     return _call(*matching[0], vendor)
 
 
+def whose_calls(
+    token: Token | None, pods: Sequence[Pod], node: str, counts: Sequence[int], vendor: DeviceType
+) -> tuple[Call, ...] | CallRefusal:
+    """One call for each container request of `counts` devices. After the first, only the pod that it found may go on,
+    with its segment consumed."""
+    calls: list[Call] = []
+    for count in counts:
+        answer = whose_call(token, pods, node, count, vendor)
+        if isinstance(answer, CallRefusal):
+            return answer
+        calls.append(answer)
+        pods = [with_rest(answer, vendor)]
+    return tuple(calls)
+
+
+def with_rest(call: Call, vendor: DeviceType) -> Pod:
+    """The pod as it will be when the call is committed."""
+    pod = call.pod
+    annotations = {**pod.annotations, vendor.to_allocate_key: call.rest_text}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
+
+
 def _expects_allocate(pod: Pod, node: str) -> bool:
     """Bound here, not started, and handed over by the scheduler."""
     here = pod.spec.node_name == node and pod.status.phase in ("", "Pending")

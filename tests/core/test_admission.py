@@ -180,7 +180,12 @@ LIFTING = ("CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVIC
         (pod(), 403, "pod has no containers"),
         (pod(PRIVILEGED, gpu(mem=5)), 403, "container c0 is privileged"),
         (pod(gpu(mem=5), inits=(PRIVILEGED,)), 403, "container i0 is privileged"),
-        (with_spec(pod(gpu(mem=5)), node_name="n1"), 403, "pod has node assigned"),
+        (
+            with_spec(pod(gpu(mem=5)), node_name="n1"),
+            403,
+            "pod has node assigned (n1): leave spec.nodeName out, HAMi's scheduler chooses node and cards together; "
+            "a nodeSelector narrows it",
+        ),
         (
             pod(gpu(percent=101)),
             500,

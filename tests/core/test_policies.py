@@ -3,7 +3,8 @@
 import pytest
 
 from hami.core.model import Policies
-from hami.core.policies import DEVICE_POLICIES, NODE_POLICIES, check_policies, unknown_policy
+from hami.core.policies import check_policies, unknown_policy
+from hami.core.policy_words import DEVICE_POLICIES, NODE_POLICIES
 
 
 @pytest.mark.parametrize(

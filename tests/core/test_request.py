@@ -114,6 +114,10 @@ def test_every_container_has_an_entry_in_annotation_order() -> None:
             Policies("binpack", ("spread",), Weights(1, 0, 3)),
         ),
         ({"hami.io/node-scheduler-policy": "", "hami.io/gpu-scheduler-policy": ","}, Policies("binpack", ("spread",))),
+        ({"hami.io/node-scheduler-policy": "spraed"}, Policies("binpack", ("spread",))),
+        ({"hami.io/node-scheduler-policy": "spread,binpack"}, Policies("binpack", ("spread",))),
+        ({"hami.io/node-scheduler-policy": "numa"}, Policies("binpack", ("spread",))),
+        ({"hami.io/gpu-scheduler-policy": "binpack,numma"}, Policies("binpack", ("spread",))),
     ],
 )
 def test_policies_come_from_annotations_over_defaults(annotations: dict[str, str], policies: Policies) -> None:

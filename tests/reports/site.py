@@ -47,9 +47,10 @@ class Site:
         *,
         all_feasible: bool = False,
         preempt: bool = False,
+        policies: Policies | None = None,
     ) -> None:
         self.clock = FakeClock()
-        self.world = World((Nvidia(config),), Policies(), self.clock)
+        self.world = World((Nvidia(config),), policies or Policies(), self.clock)
         self.pods: dict[str, Object] = {}
         self.budgets: list[Object] = []
         self.told: list[str] = []

@@ -14,7 +14,7 @@ import msgspec
 
 from hami.core.device_type import CardPick, MigSlice, ShareCheck
 from hami.core.model import Device, DeviceRequest, DeviceShare, MigPlacement, NodeState, Policies, Selectors, Use
-from hami.core.policies import MUTEX, TOPOLOGY
+from hami.core.policy_words import MUTEX, TOPOLOGY
 from hami.core.reasons import Reason, Rejection, rejection
 from hami.vendors.nvidia.mig import choose_slice
 from hami.vendors.nvidia.names import MODE_MIG, WORD

@@ -11,7 +11,7 @@ import msgspec
 
 from hami.core.device_type import CardPick, CardReport, CardReports, Check, ShareCheck
 from hami.core.model import Device, DeviceRequest, DeviceShare, NodeState, Policies, Selectors, Use
-from hami.core.policies import MUTEX
+from hami.core.policy_words import MUTEX
 from hami.core.reasons import Reason
 from hami.vendors.nvidia.cards import (
     FULL_CORES,

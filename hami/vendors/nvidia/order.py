@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from hami.core.model import DeviceRequest, NodeState, Policies
-from hami.core.policies import BINPACK, MUTEX, NUMA, SPREAD
+from hami.core.policy_words import BINPACK, MUTEX, NUMA, SPREAD
 from hami.core.score import device_score
 
 
