@@ -65,7 +65,7 @@ class Webhook:
         return self._decide(version, review.request)
 
     def _decide(self, version: str, request: wire._AdmissionRequest) -> tuple[bytes, Callable[[], None] | None]:
-        if request.operation not in ("", "CREATE"):
+        if not request.creates_pod:
             return wire.review_answer(version, request.uid, allowed=True, code=200), None
         try:
             pod = wire.decoded_pod(request.object)

@@ -148,11 +148,22 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
+class _GroupVersionKind(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
 class _AdmissionRequest(msgspec.Struct, rename="camel"):
     uid: str = ""
     namespace: str = ""
     operation: str = ""
+    kind: _GroupVersionKind = _GroupVersionKind()
+    sub_resource: str | None = None
     object: msgspec.Raw = NULL
+
+    @property
+    def creates_pod(self) -> bool:
+        """False for what rules wider than ours bring along: updates, and the creation of a Binding or an Eviction."""
+        return self.operation in ("", "CREATE") and not self.sub_resource and self.kind.kind in ("", "Pod")
 
 
 class AdmissionReview(msgspec.Struct, rename="camel"):
@@ -168,7 +179,7 @@ _review_decoder = msgspec.json.Decoder(AdmissionReview)
 
 def decode_review(body: bytes) -> AdmissionReview:
     """Raises msgspec.DecodeError on a body that is no AdmissionReview."""
-    return decoded(_review_decoder, body)
+    return _lenient(_review_decoder, body)
 
 
 def review_answer(
