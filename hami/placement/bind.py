@@ -25,6 +25,7 @@ from hami.placement.in_flight import BindCall
 from hami.placement.node_queue import NodeQueues
 from hami.placement.node_token import HeldToken, TokenKeeper
 from hami.placement.ports import Clock, ClusterWriter, EventSink
+from hami.placement.vendor_locks import token_is_awaited
 from hami.placement.world import World
 
 
@@ -172,6 +173,9 @@ class Binder:
                 await self._tokens.release(call.node, held.text)
             raise
         self._world.ledger.mark_bound(call.uid)
+        if not token_is_awaited(self._world.registry, claim.words):
+            # The token was for the re-check only: no plugin of this pod's vendors would ever take it off.
+            await self._tokens.release(call.node, held.text, served=True)
 
     async def _secure(self, call: BindCall, held: HeldToken) -> Claim:
         """The re-check: from here on nothing but the Binding's outcome ends the claim."""

@@ -21,6 +21,7 @@ from hami.core.objects import Node
 from hami.core.reasons import NODE_UNREGISTERED
 from hami.core.versions import is_older
 from hami.placement.handshake import HandshakeKind, read_handshake
+from hami.placement.vendor_locks import texts_on
 
 REQUESTING_LIMIT_S: Final = 60.0
 """A `Requesting_` stamp older than this, with nothing allocatable, means that the plugin is gone."""
@@ -93,6 +94,7 @@ class NodeRecord:
         "queued",
         "resource_version",
         "uid",
+        "vendor_locks",
         "view",
     )
 
@@ -102,6 +104,7 @@ class NodeRecord:
         self.resource_version = ""
         self.lock = ""
         self.epoch = ""
+        self.vendor_locks: tuple[tuple[str, str], ...] = ()
         self.anew = False
         """Another node had this name before: what was written on that one is lost, pods may still be bound to it."""
         self.labels_match = True
@@ -162,6 +165,7 @@ class Inventory:
         record.resource_version = node.metadata.resource_version
         record.lock = node.annotations.get(keys.NODE_LOCK, "")
         record.epoch = node.annotations.get(keys.BIND_EPOCH, "")
+        record.vendor_locks = texts_on(self._registry, node.annotations)
         record.lease_expired = node.lease_expired
         record.labels_match = all(node.labels.get(key) == value for key, value in self._settings.node_selector)
         for vendor in self._registry:

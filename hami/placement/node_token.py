@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from hami.core import keys
+from hami.core.device_type import NodeLock
 from hami.core.errors import ApiError, ConflictError, DecodeError, HamiError, NotFoundError, TransportError
 from hami.core.objects import Node, Pod
 from hami.core.token import BindEpoch, Token, TokenAction, encode_epoch, encode_token, judge, parse_epoch, parse_token
@@ -20,6 +21,7 @@ from hami.placement.claims import ClaimState
 from hami.placement.in_flight import BindCall
 from hami.placement.inventory import NodeRecord
 from hami.placement.ports import Clock, ClusterWriter
+from hami.placement.vendor_locks import held, own_locks, stamp_of, texts_on
 from hami.placement.world import World
 
 _LOOK_AGAIN_S: Final = 0.5
@@ -78,7 +80,8 @@ class TokenKeeper:
                 raise BindError(f"failed to get node {call.node}", gone=True)
             judged, epoch = record.lock, record.epoch
             token, written = _parse(judged), _epoch_of(judged, epoch)
-            if token is None or await self._may_take(token, written, call):
+            busy = self._busy_locks(record, call)
+            if not busy and (token is None or await self._may_take(token, written, call)):
                 if token is not None and token.key != call.key and handed_over != judged:
                     # Whoever served the owner takes its token off next: two writes at once are one in vain.
                     handed_over = judged
@@ -91,19 +94,33 @@ class TokenKeeper:
                     return held
                 self._check_time(call, deadline_s)
                 continue
-            self._check_time(call, deadline_s)
+            self._check_time(call, deadline_s, busy)
             wait_s = min(deadline_s - self._clock.monotonic_s(), _LOOK_AGAIN_S)
-            if not await self._world.signals.wait((f"node/{call.node}", f"pod/{token.key}"), wait_s):
+            owner = f"pod/{token.key}" if token is not None else ""
+            if not await self._world.signals.wait((f"node/{call.node}", owner), wait_s) and token is not None:
                 await self._look_past_the_watch(token, call)
 
     async def _take_unchanged(self, call: BindCall, judged: str, epoch: str) -> HeldToken | None:
         """Takes the token if it is still the one that was judged; None if it has to be judged again."""
         record = self._world.inventory.get(call.node)
-        if record is None or (record.lock, record.epoch) != (judged, epoch):
+        if record is None or (record.lock, record.epoch) != (judged, epoch) or self._busy_locks(record, call):
             return None
         if parse_epoch(epoch).leader != self.epoch and not _untouched(record):
             self._unlisted.add(call.node)
         return await self._take(call, record.resource_version, _epoch_of(judged, epoch) if _parse(judged) else None)
+
+    def _own_locks(self, call: BindCall) -> tuple[NodeLock, ...]:
+        claim = self._world.ledger.get(call.uid)
+        return own_locks(self._world.registry, claim.words) if claim is not None else ()
+
+    def _busy_locks(self, record: NodeRecord, call: BindCall) -> str:
+        """Locks of vendors of the pod's cards that somebody else holds, as text; empty if there are none."""
+        if not record.vendor_locks:
+            return ""
+        token = _parse(record.lock)
+        own = stamp_of(record.lock) if token is not None and token.key == call.key else ""
+        found = held(self._own_locks(call), record.vendor_locks, self._clock.unix_s())
+        return ", ".join(f"{key}={text}" for key, text in found if text != own)
 
     def _handover_s(self, token: Token) -> float:
         claim = self._world.ledger.by_key(token.namespace, token.pod)
@@ -124,15 +141,22 @@ class TokenKeeper:
         """The node's pods were listed while we held its token."""
         self._unlisted.discard(node)
 
-    async def release(self, node: str, text: str) -> None:
-        """Takes our token off the node; one that is not ours any more is left alone (reports B61, B62, B70)."""
+    async def release(self, node: str, text: str, *, served: bool = False) -> None:
+        """Takes our token off the node; one that is not ours any more is left alone (reports B61, B62, B70).
+
+        `served`: the pod is bound, and its vendors' own locks are their plugins' to take off.
+        """
         for _ in range(_RELEASE_TRIES):
             try:
                 current = await self._writer.get_node(node)
                 if not self._wrote(current, text):
                     return
                 version = current.metadata.resource_version
-                self._world.on_node(await self._writer.patch_node_annotations(node, {keys.NODE_LOCK: None}, version))
+                changes: dict[str, str | None] = {keys.NODE_LOCK: None}
+                if not served:
+                    locks = texts_on(self._world.registry, current.annotations)
+                    changes |= {key: None for key, lock in locks if lock == stamp_of(text)}
+                self._world.on_node(await self._writer.patch_node_annotations(node, changes, version))
                 return
             except NotFoundError:
                 return
@@ -260,10 +284,11 @@ class TokenKeeper:
         """Writes our token; empty if somebody else wrote the node meanwhile (nothing has happened then)."""
         text = encode_token(call.namespace, call.name, self._clock.unix_s())
         epoch = self._epoch_text(text, call.uid, pod_version)
+        own = {lock.key: stamp_of(text) for lock in self._own_locks(call)}
         call.writing = True
         try:
             node = await self._writer.patch_node_annotations(
-                call.node, {keys.NODE_LOCK: text, keys.BIND_EPOCH: epoch}, version
+                call.node, {keys.NODE_LOCK: text, keys.BIND_EPOCH: epoch, **own}, version
             )
             self._world.on_node(node)
             return text
@@ -303,11 +328,11 @@ class TokenKeeper:
         except (ApiError, TransportError) as error:
             raise BindError(str(error)) from error
 
-    def _check_time(self, call: BindCall, deadline_s: float) -> None:
+    def _check_time(self, call: BindCall, deadline_s: float, busy: str = "") -> None:
         if self._clock.monotonic_s() >= deadline_s:
             record = self._world.inventory.get(call.node)
             self._world.crowd.gave_up(call.node)
-            raise contention(call.node, record.lock if record else "")
+            raise contention(call.node, busy or (record.lock if record else ""))
 
 
 def _parse(text: str) -> Token | None:

@@ -6,27 +6,23 @@ import asyncio
 import datetime
 
 from hami.core import keys
+from hami.core.device_type import Registry
+from hami.core.model import Policies
 from hami.core.objects import Pod
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
 from hami.placement.world import World
-from tests.placement.fakes import (
-    FakeApi,
-    FakeClock,
-    FakeEvents,
-    make_node,
-    make_world,
-)
+from tests.placement.fakes import REGISTRY, FakeApi, FakeClock, FakeEvents, make_node
 
 
 class Setup:
     """One scheduler over one API."""
 
-    def __init__(self, *, wait_s: float = 3.0, expiry_s: float = 300.0) -> None:
+    def __init__(self, *, wait_s: float = 3.0, expiry_s: float = 300.0, registry: Registry = REGISTRY) -> None:
         self.clock = FakeClock()
         self.clock.real = True
-        self.world: World = make_world(self.clock)
+        self.world = World(registry, Policies(), self.clock)
         self.api = FakeApi(self.world)
         self.events = FakeEvents()
         self.engine = Engine(self.world)

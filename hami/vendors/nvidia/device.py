@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hami.core.codec import decode_pair_scores, decode_register, parse_bool
-from hami.core.device_type import CardPick, CardReports, ContainerChange, QuotaNames, Refusal, ShareCheck
+from hami.core.device_type import (
+    SHARED_TOKEN,
+    CardPick,
+    CardReports,
+    ContainerChange,
+    NodeLock,
+    QuotaNames,
+    Refusal,
+    ShareCheck,
+)
 from hami.core.model import Device, DeviceRequest, DeviceShare, NodeState, Policies, Selectors, Use
 from hami.core.objects import Container
 from hami.core.reasons import Rejection
@@ -26,6 +35,7 @@ class Nvidia:
     score_key = names.SCORE_KEY
     to_allocate_key = names.TO_ALLOCATE_KEY
     allocated_key = names.ALLOCATED_KEY
+    node_lock: NodeLock | None = SHARED_TOKEN
 
     def __init__(self, config: NvidiaConfig | None = None) -> None:
         self.config = config or NvidiaConfig()
