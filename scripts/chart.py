@@ -153,7 +153,13 @@ def main(arguments: list[str]) -> int:
     why = helm_tool.missing()
     if why:
         print(f"manifests/ left as it is: {why}")
-    texts = outputs(with_manifests=not why)
+    if "--check" not in arguments:
+        # helm checks the values that the manifests are rendered with by the new schema.
+        _write_stale(outputs(with_manifests=False), arguments)
+    return _write_stale(outputs(with_manifests=not why), arguments)
+
+
+def _write_stale(texts: dict[Path, str], arguments: list[str]) -> int:
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if "--check" in arguments:

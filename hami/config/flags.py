@@ -44,8 +44,10 @@ def boolean(text: str) -> bool:
 
 
 def duration_s(text: str) -> float:
-    """A Go duration (`5m`, `1m30s`, `250ms`) in seconds."""
+    """A Go duration (`5m`, `1m30s`, `250ms`, a bare `0`) in seconds."""
     total, rest = 0.0, text.strip()
+    if rest == "0":
+        return total
     while rest:
         digits = len(rest) - len(rest.lstrip("0123456789."))
         number, rest = rest[:digits], rest[digits:]

@@ -123,7 +123,11 @@ def test_risky_choices_are_warned_of(values: dict[str, Any], warning: str) -> No
         (nested("scheduler.kubeScheduler.image.tag", "v1.24.3"), "kube-scheduler before v1.25 does not read"),
         (nested("scheduler.kubeScheduler.image.tag", "v1.35.0"), "newer than the cluster's v1.34.4"),
         (nested("scheduler.kubeScheduler.image.tag", "latest"), "expected a version as v1.31.4"),
-        (nested("scheduler.metricsBindAddress", ":9999"), "a port where nobody listens"),
+        (
+            {"scheduler": {"metricsBindAddress": ":9999", "service": {"monitorTargetPort": 9395}}},
+            "a port where nobody listens",
+        ),
+        (nested("scheduler.metricsBindAddress", "none"), "expected an address and a port, as :9395"),
         (nested("devicePlugin.nvidiaNodeSelector.gpu", True), "at '/devicePlugin/nvidiaNodeSelector/gpu': got boolean"),
         (nested("scheduler.podAnnotations.port", 9395), "at '/scheduler/podAnnotations/port': got number, want string"),
         (nested("devicePlugin.nodeConfiguration.config", '{"nodeconfig": ['), "nodeConfiguration.config is no JSON"),

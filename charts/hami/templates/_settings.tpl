@@ -72,6 +72,33 @@ or where containers without cards are to be kept from them. */}}
 {{- end }}
 {{- end -}}
 
+{{/* Seconds that kube-scheduler waits for one call. */}}
+{{- define "hami.bindTimeout" -}}
+{{- int (.Values.scheduler.extenderHTTPTimeout | default .Values.scheduler.bindTimeoutSeconds) -}}
+{{- end -}}
+
+{{/* How long a bind waits for its node's turn: less than kube-scheduler waits for the bind. */}}
+{{- define "hami.turnTimeout" -}}
+{{- .Values.scheduler.nodeLockRetryTimeout | default (printf "%ds" (sub (int (include "hami.bindTimeout" .)) 5)) -}}
+{{- end -}}
+
+{{- define "hami.metricsPort" -}}{{ last (splitList ":" .Values.scheduler.metricsBindAddress) }}{{- end -}}
+
+{{/* HAMi calls it platform.openshift. */}}
+{{- define "hami.openshift" -}}
+{{- if or .Values.openshift.enabled (.Values.platform | default dict).openshift }}true{{ end -}}
+{{- end -}}
+
+{{- define "hami.selinux" -}}
+{{- if or (include "hami.openshift" .) (.Values.selinux | default dict).enabled }}{{ (.Values.selinux | default dict).type | default "container_file_t" }}{{ end -}}
+{{- end -}}
+
+{{/* Host folder of the driver; empty where the container runtime brings it. */}}
+{{- define "hami.driverRoot" -}}
+{{- $root := .Values.devicePlugin.nvidiaDriverRoot -}}
+{{- if and (kindIs "string" $root) (ne $root "auto") }}{{ $root }}{{ end -}}
+{{- end -}}
+
 {{- define "hami.httpPort" -}}
 {{- if .Values.scheduler.admissionWebhook.enabled }}{{ .Values.scheduler.service.httpTargetPort }}{{ else }}8080{{ end -}}
 {{- end -}}

@@ -25,8 +25,12 @@
 {{- if and $scheduler.hostNetwork (lt (int (include "hami.httpPort" .)) 1024) -}}
 {{- fail (printf "\n\nscheduler.hostNetwork is true and scheduler.service.httpTargetPort is %v: on the host a program that is not root cannot listen below 1024. Set httpTargetPort to 8443, for example." $scheduler.service.httpTargetPort) -}}
 {{- end -}}
-{{- if ne (int (last (splitList ":" $scheduler.metricsBindAddress))) (int $scheduler.service.monitorTargetPort) -}}
-{{- fail (printf "\n\nscheduler.metricsBindAddress is %q and scheduler.service.monitorTargetPort is %v: the Service would lead to a port where nobody listens. Set both to the same port." $scheduler.metricsBindAddress $scheduler.service.monitorTargetPort) -}}
+{{- if not (regexMatch "^[0-9]+$" (include "hami.metricsPort" .)) -}}
+{{- fail (printf "\n\nscheduler.metricsBindAddress is %q: expected an address and a port, as :9395." $scheduler.metricsBindAddress) -}}
+{{- end -}}
+{{- $target := toString $scheduler.service.monitorTargetPort -}}
+{{- if not (has $target (list "metrics" (include "hami.metricsPort" .))) -}}
+{{- fail (printf "\n\nscheduler.metricsBindAddress is %q and scheduler.service.monitorTargetPort is %s: the Service would lead to a port where nobody listens. Leave monitorTargetPort out." $scheduler.metricsBindAddress $target) -}}
 {{- end -}}
 {{- $nodes := .Values.devicePlugin.nodeConfiguration -}}
 {{- if and (trim $nodes.config) (not $nodes.externalConfigName) -}}
@@ -35,7 +39,7 @@
 {{- fail (printf "\n\ndevicePlugin.nodeConfiguration.config is no JSON object, so that no node's device plugin would start: %s. Expected {\"nodeconfig\": [...]}." $parsed.Error) -}}
 {{- end -}}
 {{- end -}}
-{{- if lt (int $scheduler.bindTimeoutSeconds) 10 -}}
+{{- if lt (int (include "hami.bindTimeout" .)) 10 -}}
 {{- fail "\n\nscheduler.bindTimeoutSeconds must be at least 10: a bind waits for its node's turn and then needs up to 5 s." -}}
 {{- end -}}
 {{- end -}}
