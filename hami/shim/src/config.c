@@ -13,8 +13,9 @@
 #include "log.h"
 #include "parse.h"
 
-#define LIMIT_NAME "CUDA_DEVICE_MEMORY_LIMIT"
-#define CORE_NAME  "CUDA_DEVICE_SM_LIMIT"
+#define LIMIT_NAME  "CUDA_DEVICE_MEMORY_LIMIT"
+#define CORE_NAME   "CUDA_DEVICE_SM_LIMIT"
+#define REGION_NAME "CUDA_DEVICE_MEMORY_SHARED_CACHE"
 
 static void refuse(vgpu_config_t *config, const char *name, const char *value, const char *why) {
     if (!config->refused) {
@@ -23,24 +24,30 @@ static void refuse(vgpu_config_t *config, const char *name, const char *value, c
     config->refused = true;
 }
 
-/* Index behind the prefix ("_3" -> 3), -1 for a bare name, -2 for anything else. */
+enum { NO_SUFFIX = -1, NO_PLACE = -2, NO_INDEX = -3 };
+
+/* Index behind the prefix ("_3" -> 3). NO_PLACE: a number above all cards that we count; those are refused anyway. */
 static int suffix_index(const char *suffix) {
     if (*suffix == '\0') {
-        return -1;
+        return NO_SUFFIX;
     }
-    if (*suffix != '_' || !isdigit((unsigned char)suffix[1])) {
-        return -2;
+    size_t digits = *suffix == '_' ? strspn(suffix + 1, "0123456789") : 0;
+    if (digits == 0 || suffix[1 + digits] != '\0') {
+        return NO_INDEX;
     }
-    int index = vgpu_parse_int(suffix + 1, -2);
-    return index < VGPU_MAX_DEVICES ? index : -2;
+    int index = vgpu_parse_int(suffix + 1, VGPU_MAX_DEVICES);
+    return index < VGPU_MAX_DEVICES ? index : NO_PLACE;
 }
 
-static void set_uuid_limit(vgpu_limits_t *limits, const char *uuid, vgpu_limit_t limit) {
-    if (limits->by_uuid_count < VGPU_MAX_DEVICES) {
-        vgpu_uuid_limit_t *entry = &limits->by_uuid[limits->by_uuid_count++];
-        snprintf(entry->uuid, sizeof entry->uuid, "%.95s", uuid);
-        entry->limit = limit;
+static bool set_uuid_limit(vgpu_limits_t *limits, const char *uuid, vgpu_limit_t limit) {
+    if (strncmp(uuid, "GPU-", 4) != 0 || strlen(uuid) >= VGPU_UUID_LEN ||
+        limits->by_uuid_count == VGPU_MAX_UUID_LIMITS) {
+        return false;
     }
+    vgpu_uuid_limit_t *entry = &limits->by_uuid[limits->by_uuid_count++];
+    snprintf(entry->uuid, sizeof entry->uuid, "%.95s", uuid);
+    entry->limit = limit;
+    return true;
 }
 
 static void set_memory_limit(vgpu_config_t *config, const char *name, const char *value, bool environment) {
@@ -56,12 +63,12 @@ static void set_memory_limit(vgpu_config_t *config, const char *name, const char
     }
     const char *suffix = name + strlen(LIMIT_NAME);
     int index = suffix_index(suffix);
-    if (index == -1) {
+    if (index == NO_SUFFIX) {
         limits->general = limit;
     } else if (index >= 0) {
         limits->by_index[index] = limit;
-    } else if (strncmp(suffix, "_GPU-", 5) == 0) {
-        set_uuid_limit(limits, suffix + 1, limit);
+    } else if (index == NO_INDEX && !(*suffix == '_' && set_uuid_limit(limits, suffix + 1, limit)) && !user) {
+        refuse(config, name, value, "no card is meant; end the name in _<index> or _<UUID>");
     }
 }
 
@@ -82,17 +89,29 @@ static void set_core_limit(vgpu_config_t *config, const char *name, const char *
     int index = suffix_index(name + strlen(CORE_NAME));
     for (int i = 0; i < VGPU_MAX_DEVICES; i++) {
         bool may = !environment || !config->from_file || lowers(percent, config->core_limit[i]);
-        if (may && (index == -1 || index == i)) {
+        if (may && (index == NO_SUFFIX || index == i)) {
             config->core_limit[i] = percent;
         }
     }
 }
 
+/* Where each process starts must not decide which account it shares, nor may a part of the path. */
+static void set_region_path(vgpu_config_t *config, const char *name, const char *value) {
+    if (*value != '/') {
+        refuse(config, name, value, "give a path from the root, for all processes must find the same file");
+    } else if (strlen(value) >= sizeof config->region_path) {
+        refuse(config, name, value, "too long");
+    }
+    snprintf(config->region_path, sizeof config->region_path, "%.*s", (int)sizeof config->region_path - 1, value);
+    config->active = true;
+}
+
 /* Names that only the mounted file may set once it exists: they decide where and for which cards we count. */
 static bool guarded_name(vgpu_config_t *config, const char *name, const char *value) {
-    if (strcmp(name, "CUDA_DEVICE_MEMORY_SHARED_CACHE") == 0 && *value != '\0') {
-        snprintf(config->region_path, sizeof config->region_path, "%s", value);
-        config->active = true;
+    if (strcmp(name, REGION_NAME) == 0) {
+        if (*value != '\0') {
+            set_region_path(config, name, value);
+        }
     } else if (strcmp(name, "NVIDIA_VISIBLE_DEVICES") == 0) {
         snprintf(config->visible, sizeof config->visible, "%s", value);
     } else if (strcmp(name, "VGPU_CONTEXT_SIZE") == 0) {
@@ -133,10 +152,26 @@ static void set_name(vgpu_config_t *config, const char *name, const char *value,
     }
 }
 
+/* What is too long to be read may not pass for "no limit". */
+static void refuse_long(vgpu_config_t *config, const char *entry, size_t name_length, bool environment) {
+    static const char *const names[] = {LIMIT_NAME, CORE_NAME, REGION_NAME, "VGPU_CONTEXT_SIZE"};
+    char name[81];
+    snprintf(name, sizeof name, "%.*s", (int)(name_length < 80 ? name_length : 80), entry);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strncmp(name, names[i], strlen(names[i])) == 0 && !(environment && config->from_file)) {
+            refuse(config, name, "...", "too long");
+        }
+    }
+}
+
 static void split_and_set(vgpu_config_t *config, const char *entry, size_t length, bool environment) {
     char line[4200];
     const char *equals = memchr(entry, '=', length);
-    if (equals == NULL || length >= sizeof line) {
+    if (equals == NULL) {
+        return;
+    }
+    if (length >= sizeof line) {
+        refuse_long(config, entry, (size_t)(equals - entry), environment);
         return;
     }
     memcpy(line, entry, length);
@@ -166,7 +201,10 @@ static void read_file_text(vgpu_config_t *config, const char *text) {
 static bool any_limit(const vgpu_limits_t *limits) {
     bool found = limits->general.bytes != 0;
     for (int i = 0; i < VGPU_MAX_DEVICES; i++) {
-        found = found || limits->by_index[i].bytes != 0 || limits->by_uuid[i].limit.bytes != 0;
+        found = found || limits->by_index[i].bytes != 0;
+    }
+    for (int i = 0; i < limits->by_uuid_count; i++) {
+        found = found || limits->by_uuid[i].limit.bytes != 0;
     }
     return found;
 }

@@ -14,8 +14,9 @@
 
 #include "region.h"
 
-#define VGPU_CONFIG_PATH    "/usr/local/vgpu/vgpu.conf"
-#define VGPU_DEFAULT_REGION "/tmp/cudevshr.cache"
+#define VGPU_CONFIG_PATH     "/usr/local/vgpu/vgpu.conf"
+#define VGPU_DEFAULT_REGION  "/tmp/cudevshr.cache"
+#define VGPU_MAX_UUID_LIMITS 64 /* more than cards that we count: a list may name others too */
 
 typedef struct {
     uint64_t bytes;
@@ -31,7 +32,7 @@ typedef struct {
 typedef struct {
     vgpu_limit_t general;
     vgpu_limit_t by_index[VGPU_MAX_DEVICES];
-    vgpu_uuid_limit_t by_uuid[VGPU_MAX_DEVICES];
+    vgpu_uuid_limit_t by_uuid[VGPU_MAX_UUID_LIMITS];
     int by_uuid_count;
 } vgpu_limits_t;
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,6 +59,11 @@ bool vgpu_region_grow(int fd, const char **why) {
     if (vgpu_file_size(fd, &bytes) && bytes >= (int64_t)sizeof(vgpu_region_t)) {
         return true;
     }
+    struct rlimit largest;
+    if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < sizeof(vgpu_region_t)) {
+        *why = "the largest file that this process may write (ulimit -f) is too small"; /* and trying ends it */
+        return false;
+    }
     int error = posix_fallocate(fd, 0, (off_t)sizeof(vgpu_region_t));
     if (error != 0) {
         *why = strerror(error);
@@ -108,7 +114,7 @@ const vgpu_region_t *vgpu_region_view(const char *path) {
     int saved = errno;
     const vgpu_region_t *region = NULL;
     int64_t bytes;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe there would keep us waiting */
     if (fd >= 0 && vgpu_file_size(fd, &bytes) && bytes >= (int64_t)sizeof *region) {
         void *map = mmap(NULL, sizeof *region, PROT_READ, MAP_SHARED, fd, 0);
         if (map != MAP_FAILED && vgpu_region_valid(map)) {

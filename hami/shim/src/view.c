@@ -45,7 +45,7 @@ unsigned int vgpu_view_processes(const vgpu_view_t *view, vgpu_process_t *out, u
         return 0;
     }
     int saved = errno;
-    int fd = open(vgpu_config()->region_path, O_RDONLY | O_CLOEXEC);
+    int fd = open(vgpu_config()->region_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     unsigned int count = 0;
     uint32_t high = __atomic_load_n(&view->region->tail.slot_high, __ATOMIC_ACQUIRE);
     for (uint32_t slot = 0; slot < high && slot < VGPU_MAX_SLOTS; slot++) {
