@@ -17,6 +17,7 @@ from tests.placement.fakes import (
     NVIDIA,
     annotated,
     container,
+    deleted,
     make_node,
     make_pod,
     with_phase,
@@ -262,3 +263,31 @@ async def test_B74_pod_that_ended_between_filter_and_bind(setup: Setup, ended: s
     assert setup.api.pod("p").spec.node_name == ""
     assert setup.api.lock("n1") == ""
     setup.assert_free()
+
+
+async def test_a_binding_of_another_leader_found_after_an_unanswered_one_is_not_ours(setup: Setup) -> None:
+    """Ours came too late or not at all; theirs is on the same node, under their token, with their cards."""
+    setup.own_epoch()
+    setup.reserve(make_pod("p"))
+    theirs = annotated(setup.api.pod("p"), "n1", "GPU-1,NVIDIA,1000,0:;")
+    setup.api.hooks["bind", "before"] = lambda: setup.api.put_pod(theirs)
+    setup.api.faults["bind", "before"] = [TransportError("reset")]
+    assert "bound to node n1 already, not by this call" in await setup.bind()
+    assert setup.api.lock("n1").endswith(",default,p"), "the pod's Allocate is still to come"
+    assert setup.api.pod("p").annotations[NVIDIA.allocated_key] == "GPU-1,NVIDIA,1000,0:;"
+    assert dict(setup.world.ledger.uses("n1")) == {"GPU-1": Use(1, 1000, 0)}
+
+
+@pytest.mark.parametrize("when", ["before the bind", "during the Binding"])
+async def test_a_pod_that_is_being_deleted_is_not_bound(setup: Setup, when: str) -> None:
+    """kube-apiserver would bind it; its node would then wait for an Allocate that never comes."""
+    setup.own_epoch()
+    if when == "before the bind":
+        setup.api.put_pod(deleted(make_pod("p")))
+    else:
+        pod = setup.reserve(make_pod("p"))
+        setup.api.hooks["bind", "before"] = lambda: setup.api.put_pod(deleted(pod))
+        setup.api.faults["bind", "before"] = [ConflictError(409, "Conflict", "changed")]
+    assert await setup.bind() == "pod default/p is being deleted"
+    assert setup.api.pod("p").spec.node_name == ""
+    assert setup.api.lock("n1") == ""
