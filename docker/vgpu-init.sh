@@ -13,22 +13,33 @@ if [ -n "${VGPU_SELINUX_TYPE:-}" ]; then
     chcon -R -t "$VGPU_SELINUX_TYPE" "$target" ${VGPU_SELINUX_FOLDERS:-} ||
         echo "labels not set: SELinux is off here, or the host forbids it" >&2
 fi
-for file in "$source"/libvgpu.so.*; do
-    name=${file##*/}
-    if ! cmp -s "$file" "$target/$name"; then
-        cp "$file" "$target/.$name.$$"
-        chmod 0644 "$target/.$name.$$"
-        mv -f "$target/.$name.$$" "$target/$name"
+
+# place NAME MODE: the file made as .NAME.$$ gets its name. A runtime that was to mount a file before it was there has
+# left a folder of its name, and mv would move the file into that (HAMi issues 663, 777 and 1346). A link goes alone.
+place() {
+    if [ -d "$target/$1" ]; then
+        rm -rf "${target:?}/$1"
     fi
+    chmod "$2" "$target/.$1.$$"
+    mv -f "$target/.$1.$$" "$target/$1"
+}
+
+# install NAME MODE: unless the same is there.
+install() {
+    if [ ! -f "$target/$1" ] || ! cmp -s "$source/$1" "$target/$1"; then
+        cp "$source/$1" "$target/.$1.$$"
+        place "$1" "$2"
+    fi
+}
+
+for file in "$source"/libvgpu.so.*; do
+    install "${file##*/}" 0644
 done
 for name in libvgpu.so vgpu-info; do
-    if [ -f "$source/$name" ] && ! cmp -s "$source/$name" "$target/$name"; then
-        cp "$source/$name" "$target/.$name.$$"
-        chmod 0755 "$target/.$name.$$"
-        mv -f "$target/.$name.$$" "$target/$name"
+    if [ -f "$source/$name" ]; then
+        install "$name" 0755
     fi
 done
 printf '%s/libvgpu.so\n' "$target" >"$target/.ld.so.preload.$$"
-chmod 0644 "$target/.ld.so.preload.$$"
-mv -f "$target/.ld.so.preload.$$" "$target/ld.so.preload"
+place ld.so.preload 0644
 echo "library installed in $target"
