@@ -14,6 +14,7 @@ from hami.nvml.probe import CardFacts
 from hami.vendors.nvidia.cdi import CdiClass, CdiDevice, HostDriver
 
 _CONTROL_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+_WSL_NODE: Final = "dxg"
 _LIBRARY_FOLDERS: Final = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -47,8 +48,9 @@ def control_nodes(dev_root: Path) -> tuple[DeviceNode, ...]:
 
 
 def card_node(dev_root: Path, card: CardFacts) -> DeviceNode:
-    """The card's own node, which is there whenever the driver has the card."""
-    return device_node(dev_root, dev_root / "dev" / f"nvidia{card.minor}")
+    """The card's own node, which is there whenever the driver has the card; under WSL all cards have one node."""
+    own, shared = dev_root / "dev" / f"nvidia{card.minor}", dev_root / "dev" / _WSL_NODE
+    return device_node(dev_root, shared if shared.exists() and not own.exists() else own)
 
 
 def device_node(dev_root: Path, path: Path) -> DeviceNode:

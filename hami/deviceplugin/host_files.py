@@ -45,12 +45,22 @@ def prepare_container_dir(folder: Path, lock_dir: Path, region: str = "") -> Non
         folder.rename(trash / folder.name)
         shutil.rmtree(trash)
     folder.mkdir()
-    folder.chmod(_OPEN_MODE)
     if region:
+        # Before the folder is open to all: nobody can have put a link there.
         (folder / region).touch()
         (folder / region).chmod(_OPEN_FILE_MODE)
+    folder.chmod(_OPEN_MODE)
     lock_dir.mkdir(parents=True, exist_ok=True)
-    lock_dir.chmod(_OPEN_MODE)
+    _open_to_all(lock_dir)
+
+
+def _open_to_all(folder: Path) -> None:
+    """Changes the folder itself: everybody may put a link in its place while it is missing, for it lies in /tmp."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(handle, _OPEN_MODE)
+    finally:
+        os.close(handle)
 
 
 def write_atomically(path: Path, content: bytes, mode: int) -> None:
