@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ def read_dump(text: bytes, source: str, unix_s: float) -> Snapshot:
     snapshot = Snapshot(unix_s)
     try:
         _take(snapshot, text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{source} is no output of kubectl get nodes,pods,resourcequotas -A -o json: {error}"
         ) from error
@@ -93,12 +93,11 @@ async def read_live(client: ApiClient, unix_s: float) -> Snapshot:
 def read_pod_file(path: str, text: str, namespace: str) -> Pod:
     """The first pod of a YAML or JSON file, or the pod template of the first workload. Raises ConfigError."""
     try:
-        documents = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
-        found = next((body for each in documents if (body := _pod_of(each)) is not None), None)
+        found = next((body for each in _documents(text) if (body := _pod_of(each)) is not None), None)
         if found is None:
             raise ConfigError(f"{path}: no Pod in it, and nothing with a pod template")
         pod = pod_decoder.decode(msgspec.json.encode(found))
-    except (yaml.YAMLError, msgspec.DecodeError, TypeError) as error:
+    except (yaml.YAMLError, msgspec.DecodeError, TypeError, RecursionError, UnicodeEncodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
     meta = pod.metadata
     named = msgspec.structs.replace(
@@ -107,17 +106,34 @@ def read_pod_file(path: str, text: str, namespace: str) -> Pod:
     return msgspec.structs.replace(pod, metadata=named)
 
 
+def _documents(text: str) -> Iterator[dict[str, Any]]:
+    """JSON is tried first: YAML reads the two halves of an escaped emoji as two characters that are none."""
+    try:
+        found = [msgspec.json.decode(text)]
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        found = list(yaml.safe_load_all(text))
+    for document in found:
+        listed = document.get("items") if isinstance(document, dict) else None
+        yield from (each for each in (listed if isinstance(listed, list) else [document]) if isinstance(each, dict))
+
+
 def _pod_of(document: dict[str, Any]) -> dict[str, Any] | None:
     if document.get("kind") == "Pod":
         return document
-    spec = document.get("spec") or {}
-    spec = (spec.get("jobTemplate") or {}).get("spec") or spec
-    template = spec.get("template")
-    if not isinstance(template, dict) or "spec" not in template:
+    spec = _mapping(document, "spec")
+    spec = _mapping(_mapping(spec, "jobTemplate"), "spec") or spec
+    template = _mapping(spec, "template")
+    if "spec" not in template:
         return None
-    owner = document.get("metadata") or {}
-    meta = {"name": owner.get("name", ""), "namespace": owner.get("namespace", ""), **(template.get("metadata") or {})}
-    return {"metadata": meta, "spec": template["spec"]}
+    owner = _mapping(document, "metadata")
+    named = {key: owner[key] for key in ("name", "namespace") if owner.get(key)}
+    return {"metadata": {**named, **_mapping(template, "metadata")}, "spec": template["spec"]}
+
+
+def _mapping(of: dict[str, Any], key: str) -> dict[str, Any]:
+    """The mapping under a key; what is none is as good as absent, kube-apiserver would refuse it."""
+    found = of.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 class _FrozenClock:
