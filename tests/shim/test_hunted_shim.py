@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
+import signal
+import struct
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, Container, card, json_lines
+from tests.shim.harness import MIB, Container, card, json_lines, kill
 
 LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
 REGION = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
@@ -143,3 +147,87 @@ def test_a_process_that_may_write_no_large_file_is_refused_not_killed(container:
 def test_narrow_limits_of_the_process_do_not_matter(container: ContainerFactory, kind: int, value: int) -> None:
     done = _with_limit(container(limit_mib=100), kind, value)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+MEMORY_LIMIT, CONFIGURED_LIMIT = 1600, 2011136 + 32
+
+
+@pytest.mark.parametrize("value", [0, 200 * MIB, 2**63, 2**64 - 1])
+def test_no_limit_in_the_region_raises_a_mounted_one(container: ContainerFactory, tmp_path: Path, value: int) -> None:
+    """Every process of the container may write into the region; the mounted file is the operator's."""
+    region, config = tmp_path / "mounted.cache", tmp_path / "vgpu.conf"
+    box = container(limit_mib=None, VGPU_CONFIG_FILE=str(config), **{REGION: str(region)})
+    config.write_text(f"{LIMIT}_0=100m\n{REGION}={region}\nNVIDIA_VISIBLE_DEVICES={box.machine.cards[0].uuid}\n")
+    holder = box.start("test_alloc_hold", 40)
+    assert holder.stdout is not None
+    assert holder.stdout.readline().startswith("held")
+    try:
+        with region.open("r+b") as file:
+            for place in (MEMORY_LIMIT, CONFIGURED_LIMIT):
+                file.seek(place)
+                file.write(struct.pack("<Q", value))
+        assert box.run("test_alloc", 40).returncode == 0
+        assert box.run("test_alloc", 80).returncode == 2
+        assert f"total={100 * MIB}" in box.run("test_alloc", 40).stdout
+        (seen,) = json_lines(box.run("nvml_view"))
+        assert seen["v1"] == [100 * MIB, 40 * MIB, 60 * MIB]
+        with region.open("r+b") as file:
+            file.seek(MEMORY_LIMIT)
+            file.write(struct.pack("<Q", 50 * MIB))
+        assert box.run("test_alloc", 40).returncode == 2  # lowered it holds
+        (seen,) = json_lines(box.run("nvml_view"))
+        assert seen["v1"] == [50 * MIB, 40 * MIB, 10 * MIB]
+    finally:
+        holder.communicate("")
+
+
+def test_processes_of_two_pid_namespaces_count_as_two(container: ContainerFactory) -> None:
+    """Both have the same pid: neither is taken for the other, and the end of one gives back what that one had."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a pid namespace")
+    box = container(limit_mib=100)
+    command = ["unshare", "--pid", "--fork", "--kill-child", box.program("test_alloc_hold"), "40"]
+    started = [
+        subprocess.Popen(command, env=box.environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    try:
+        for process in started:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("held")
+        assert box.run("test_alloc", 30).returncode == 2
+        kill(started[:1])
+        deadline_s = time.monotonic() + 60
+        while box.run("test_alloc", 50).returncode != 0:
+            assert time.monotonic() < deadline_s
+        assert box.run("test_alloc", 70).returncode == 2
+    finally:
+        kill(started)
+
+
+def test_a_stopped_process_and_a_dead_unwaited_one_hold_up_nobody(container: ContainerFactory) -> None:
+    box = container(limit_mib=100)
+    stopped, dead = box.start("test_alloc_hold", 40), box.start("test_alloc_hold", 50)
+    try:
+        for process in (stopped, dead):
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("held")
+        stopped.send_signal(signal.SIGSTOP)
+        assert box.run("test_alloc", 8, timeout_s=HANGS_AFTER_S).returncode == 0
+        assert box.run("test_alloc", 16, timeout_s=HANGS_AFTER_S).returncode == 2
+        dead.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
+        assert box.run("test_alloc", 58, timeout_s=HANGS_AFTER_S).returncode == 0
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+        kill([stopped, dead])
+
+
+def test_the_library_preloaded_twice_counts_once(container: ContainerFactory, tmp_path: Path) -> None:
+    """By the preload file and by LD_PRELOAD, under two names, beside names of nothing."""
+    box = container(limit_mib=100)
+    copy = Path(shutil.copy(box.shim / "libvgpu.so", tmp_path / "copy.so"))
+    both = {"LD_PRELOAD": f"/no/such/library.so:{box.shim / 'libvgpu.so'}:{copy}: :"}
+    done = box.run("test_alloc", 64, extra=both)
+    assert "held used=67108864" in done.stdout
+    assert box.run("test_alloc", 128, extra=both).returncode == 2

@@ -85,6 +85,7 @@ int vgpu_find_cards(const vgpu_config_t *config, vgpu_card_t cards[VGPU_MAX_VISI
     for (int i = 0; i < count; i++) {
         int card = cards[i].card;
         cards[i].limit = vgpu_config_limit(config, cards[i].uuid, card, i);
+        cards[i].mounted = config->from_file;
         cards[i].core_limit = config->core_limit[card < VGPU_MAX_DEVICES ? card : 0];
         vgpu_log(LOG_INFO, "device %d is card %d (%s), limit %llu bytes", i, card, cards[i].uuid,
                  (unsigned long long)cards[i].limit);

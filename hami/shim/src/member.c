@@ -87,7 +87,7 @@ static void enter_card(vgpu_region_t *region, vgpu_card_t *card) {
         region->tail.configured_limit[index] = card->limit;
     }
     uint64_t configured = region->tail.configured_limit[index];
-    vgpu_member.own_cap[index] = card->limit != 0 && card->limit < configured ? card->limit : 0;
+    vgpu_member.own_cap[index] = card->mounted || card->limit < configured ? card->limit : 0;
 }
 
 static void clear_slot(vgpu_region_t *region, int slot) {

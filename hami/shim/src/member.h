@@ -19,6 +19,7 @@
 typedef struct {
     char uuid[VGPU_UUID_LEN];
     uint64_t limit;      /* 0: none */
+    bool mounted;        /* the limit comes from the mounted file: nothing in the region can raise it */
     uint32_t core_limit; /* percent */
     int card;            /* wished place in the region, -1: any */
     int index;           /* out: place in the region, -1: no room */
@@ -27,7 +28,7 @@ typedef struct {
 typedef struct {
     vgpu_region_t *region;
     int slot;
-    uint64_t own_cap[VGPU_MAX_DEVICES]; /* a lower limit that only this process set for itself; 0: none */
+    uint64_t own_cap[VGPU_MAX_DEVICES]; /* what this process may have whatever the region says; 0: no more than there */
 } vgpu_member_t;
 
 /* A wiped-on-fork page: what must read as zero in a fork child. */

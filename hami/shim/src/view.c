@@ -32,9 +32,10 @@ vgpu_view_t vgpu_view(const char *uuid, int nvml_index) {
             view.limit = __atomic_load_n(&view.region->memory_limit[i], __ATOMIC_RELAXED);
         }
     }
-    if (view.card < 0 || view.limit == 0) {
+    if (view.card < 0 || view.limit == 0 || config->from_file) {
         int listed = vgpu_config_card(config, uuid);
-        view.limit = vgpu_config_limit(config, uuid, listed >= 0 ? listed : nvml_index, -1);
+        uint64_t own = vgpu_config_limit(config, uuid, listed >= 0 ? listed : nvml_index, -1);
+        view.limit = view.limit == 0 || (own != 0 && own < view.limit) ? own : view.limit;
     }
     return view;
 }
