@@ -10,6 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 
 from hami.core.errors import TransportError
+from hami.core.lenient import lenient
 from hami.core.objects import ObjectMeta
 from hami.kube.client import ApiClient
 from hami.kube.ratelimit import Lane
@@ -87,7 +88,7 @@ async def pages(
 def decode_answer(body: bytes, decoder: msgspec.json.Decoder[V], path: str) -> V:
     """The body of a 2xx answer. One that cannot be read is not kube-apiserver's (a proxy's page): TransportError."""
     try:
-        return decoder.decode(body)
+        return lenient(decoder, body)
     except msgspec.DecodeError as error:
         raise TransportError(f"{path}: the answer cannot be read: {error}") from error
 
@@ -100,7 +101,7 @@ def decode_items(
     problems: list[str] = []
     for item in items:
         try:
-            objects.append(decoder.decode(item))
+            objects.append(lenient(decoder, item))
         except msgspec.DecodeError as error:
             problems.append(str(error))
     return objects, problems

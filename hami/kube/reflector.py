@@ -24,6 +24,7 @@ import msgspec
 import structlog
 
 from hami.core.errors import ApiError, GoneError, HamiError, TransportError
+from hami.core.lenient import lenient
 from hami.core.objects import ObjectMeta
 from hami.kube.backoff import Backoff
 from hami.kube.client import ApiClient
@@ -281,7 +282,7 @@ class Reflector(Generic[T]):
             self._undecodable(f"watch event of type {event.type!r}")
             return None
         try:
-            return self._decoder.decode(event.object)
+            return lenient(self._decoder, event.object)
         except msgspec.DecodeError as error:
             self._undecodable(str(error))
             return None

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 import msgspec
 import structlog
 
+from hami.core.lenient import lenient
 from hami.core.objects import Node, Pod
 from hami.obs import logs, metrics
 from hami.placement.engine import FilterAnswer, NodeNames
@@ -157,7 +158,7 @@ class Extender:
         """Full Node objects in the call: a stateless what-if for autoscalers (spec/scheduler 4.9)."""
         raws: dict[str, bytes] = {}
         try:
-            nodes = _nodes(wire.decoded(_node_list, raw_nodes).items or [], raws)
+            nodes = _nodes(lenient(_node_list, raw_nodes).items or [], raws)
             answer = await self._filters.simulate(pod, nodes, all_feasible=all_feasible)
         except msgspec.DecodeError as error:
             return wire.filter_result(None, error=f"extender args hold a Node that cannot be decoded: {error}")
@@ -236,7 +237,7 @@ def _all_wanted(query: bytes) -> bool:
 def _nodes(listed: list[msgspec.Raw], raws: dict[str, bytes]) -> Iterator[Node]:
     """Decodes one node after another, and keeps its text in `raws`; of several with one name the first counts."""
     for raw in listed:
-        node = wire.decoded(_node, raw)
+        node = lenient(_node, raw)
         if node.name not in raws:
             raws[node.name] = bytes(raw)
             yield node

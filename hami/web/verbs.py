@@ -14,6 +14,7 @@ import structlog
 
 from hami.core import objects
 from hami.core.errors import ApiError, TransportError
+from hami.core.lenient import lenient
 from hami.obs import metrics
 from hami.placement.preemption import Victims
 from hami.web import asgi, wire
@@ -103,7 +104,7 @@ class Verbs:
         with metrics.verb_seconds.labels("prioritize").time():
             try:
                 args = wire.decode_filter(await asgi.read_body(receive, MAX_BODY_BYTES))
-                names = wire.decoded(_names_decoder, msgspec.Raw(args.node_names))
+                names = lenient(_names_decoder, msgspec.Raw(args.node_names))
                 if args.pod is None:
                     raise msgspec.DecodeError("no Pod in it")
             except (msgspec.DecodeError, asgi.BodyTooLargeError) as error:
@@ -121,7 +122,7 @@ class Verbs:
         assert self._preempts is not None
         with metrics.verb_seconds.labels("preempt").time():
             try:
-                args = wire.decoded(_args_decoder, msgspec.Raw(await asgi.read_body(receive, MAX_BODY_BYTES)))
+                args = lenient(_args_decoder, msgspec.Raw(await asgi.read_body(receive, MAX_BODY_BYTES)))
                 pod = args.Pod or args.pod
                 if pod is None:
                     raise msgspec.DecodeError("no Pod in it")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from hami.core import objects
+from hami.core.lenient import lenient
 
 NULL: Final = msgspec.Raw(b"null")
 
@@ -65,17 +66,7 @@ class _FilterResult(msgspec.Struct):
 
 _filter_decoder = msgspec.json.Decoder(_FilterArgs)
 _bind_decoder = msgspec.json.Decoder(_BindArgs)
-_any_decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
-_T = TypeVar("_T")
-
-
-def decoded(decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw) -> _T:
-    """Raises msgspec.DecodeError on a body that does not fit, also on nesting that is too deep to read."""
-    try:
-        return decoder.decode(body)
-    except RecursionError as error:
-        raise msgspec.DecodeError("the JSON is nested too deeply") from error
 
 
 def _first(*raws: msgspec.Raw) -> bytes:
@@ -88,7 +79,7 @@ def _first(*raws: msgspec.Raw) -> bytes:
 
 def decode_filter(body: bytes) -> FilterArgs:
     """Raises msgspec.DecodeError on a body that is no ExtenderArgs."""
-    args = _lenient(_filter_decoder, body)
+    args = lenient(_filter_decoder, body)
     return FilterArgs(
         args.Pod or args.pod, _first(args.NodeNames, args.nodeNames, args.nodenames), _first(args.Nodes, args.nodes)
     )
@@ -96,7 +87,7 @@ def decode_filter(body: bytes) -> FilterArgs:
 
 def decode_bind(body: bytes) -> BindArgs:
     """Raises msgspec.DecodeError on a body that is no ExtenderBindingArgs."""
-    args = decoded(_bind_decoder, body)
+    args = lenient(_bind_decoder, body)
     return BindArgs(
         args.PodNamespace or args.podNamespace,
         args.PodName or args.podName,
@@ -126,26 +117,7 @@ def bind_result(error: str) -> bytes:
 
 def decoded_pod(raw: msgspec.Raw) -> objects.Pod:
     """A Pod; `null` for a field means what a missing field means, as in Go. Raises msgspec.DecodeError."""
-    return _lenient(objects.pod_decoder, raw)
-
-
-def _lenient(decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw) -> _T:
-    """Decodes; what does not fit is decoded again without its nulls, which costs the rare caller that sends some."""
-    try:
-        return decoded(decoder, body)
-    except msgspec.DecodeError:
-        found = decoded(_any_decoder, body)
-        try:
-            text = _encoder.encode(_without_nulls(found))
-        except RecursionError as error:
-            raise msgspec.DecodeError("the JSON is nested too deeply") from error
-        return decoded(decoder, text)
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+    return lenient(objects.pod_decoder, raw)
 
 
 class _GroupVersionKind(msgspec.Struct, frozen=True):
@@ -179,7 +151,7 @@ _review_decoder = msgspec.json.Decoder(AdmissionReview)
 
 def decode_review(body: bytes) -> AdmissionReview:
     """Raises msgspec.DecodeError on a body that is no AdmissionReview."""
-    return _lenient(_review_decoder, body)
+    return lenient(_review_decoder, body)
 
 
 def review_answer(

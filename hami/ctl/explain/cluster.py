@@ -11,6 +11,7 @@ import yaml
 
 from hami.core.device_type import Registry
 from hami.core.errors import ApiError, ConfigError
+from hami.core.lenient import lenient
 from hami.core.model import Policies
 from hami.core.objects import Node, Pod, ResourceQuota, node_decoder, pod_decoder, quota_decoder
 from hami.kube import paths
@@ -66,11 +67,11 @@ def _take(snapshot: Snapshot, raw: bytes | msgspec.Raw) -> None:
         for item in head.items:
             _take(snapshot, item)
     elif head.kind == "Node":
-        snapshot.nodes.append(node_decoder.decode(raw))
+        snapshot.nodes.append(lenient(node_decoder, raw))
     elif head.kind == "Pod":
-        snapshot.pods.append(pod_decoder.decode(raw))
+        snapshot.pods.append(lenient(pod_decoder, raw))
     elif head.kind == "ResourceQuota":
-        snapshot.quotas.append(quota_decoder.decode(raw))
+        snapshot.quotas.append(lenient(quota_decoder, raw))
 
 
 async def read_live(client: ApiClient, unix_s: float) -> Snapshot:
@@ -96,7 +97,7 @@ def read_pod_file(path: str, text: str, namespace: str) -> Pod:
         found = next((body for each in _documents(text) if (body := _pod_of(each)) is not None), None)
         if found is None:
             raise ConfigError(f"{path}: no Pod in it, and nothing with a pod template")
-        pod = pod_decoder.decode(msgspec.json.encode(found))
+        pod = lenient(pod_decoder, msgspec.json.encode(found))
     except (yaml.YAMLError, msgspec.DecodeError, TypeError, RecursionError, UnicodeEncodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
     meta = pod.metadata
