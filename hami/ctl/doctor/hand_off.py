@@ -21,6 +21,8 @@ STUCK_S: Final = 60.0
 ORPHANED_TOKEN: Final = "orphaned-token"  # noqa: S105 - the name of a check
 STUCK_POD: Final = "stuck-pod"
 UNACCOUNTED_POD: Final = "unaccounted-pod"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+"""Annotation of the API server's copy of a static pod."""
 
 
 def check_tokens(snapshot: Snapshot) -> Iterator[Finding]:
@@ -100,15 +102,31 @@ def _unaccounted(pod: Pod, registry: Registry) -> Iterator[Finding]:
     for vendor in registry:
         asks = any(_count(each.limits.get(vendor.count_resource, 0)) for each in pod.containers)
         if asks and not pod.annotations.get(vendor.allocated_key):
+            what, advice = _way_around(pod)
             yield Finding(
                 Severity.WARNING,
                 UNACCOUNTED_POD,
                 f"pod {pod.key}",
-                f"is on node {pod.spec.node_name}, asks for {vendor.count_resource} and has no allocation: what it uses"
-                " is not counted",
-                f"it was placed by {pod.spec.scheduler_name or 'nobody'} around the webhook: is the webhook reachable,"
-                f" does its namespace or the pod carry {keys.WEBHOOK_LABEL}={keys.WEBHOOK_IGNORE}? Create it anew",
+                f"{what} on node {pod.spec.node_name}, asks for {vendor.count_resource} and has no allocation: what it"
+                " uses is not counted",
+                advice,
             )
+
+
+def _way_around(pod: Pod) -> tuple[str, str]:
+    """How the pod came to its node without an allocation, and what to do."""
+    if _MIRROR in pod.annotations:
+        advice = (
+            "kubelet starts static pods from files and nobody schedules them, so none of them can have a share: make it"
+            " a DaemonSet or a Deployment with a node selector"
+        )
+        return "is a static pod", advice
+    advice = (
+        f"it was placed by {pod.spec.scheduler_name or 'nobody'} around the webhook: is the webhook reachable,"
+        f" does its namespace or the pod carry {keys.WEBHOOK_LABEL}={keys.WEBHOOK_IGNORE}, was it created with a"
+        " nodeName? Create it anew"
+    )
+    return "is", advice
 
 
 def _count(quantity: str | float) -> int:
