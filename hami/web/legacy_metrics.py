@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from hami.web.exposition import Family, Row
+from hami.web.node_families import NodeFacts, NodeFamily
 
 
 class _Twin(msgspec.Struct, frozen=True):
@@ -17,6 +18,10 @@ class _Twin(msgspec.Struct, frozen=True):
 
     name: str
     labels: tuple[tuple[str, str], ...]
+
+    @property
+    def legacy_labels(self) -> tuple[str, ...]:
+        return tuple(old for old, _ in self.labels)
 
 
 _ZONE: Final = ("zone", "zone")
@@ -57,20 +62,33 @@ def with_legacy(families: Iterable[Family]) -> Iterator[Family]:
         yield family
         twin = TWINS.get(family.name)
         if twin is not None:
-            labels = tuple(old for old, _ in twin.labels)
-            yield Family(twin.name, family.text, labels, functools.partial(_twin_rows, family, twin))
+            yield Family(twin.name, family.text, twin.legacy_labels, functools.partial(_rows_of_all, family, twin))
 
 
-def _twin_rows(family: Family, twin: _Twin) -> Iterator[Row | None]:
-    places = [family.labels.index(new) for _, new in twin.labels]
+def with_legacy_of_nodes(families: Iterable[NodeFamily]) -> Iterator[NodeFamily]:
+    """The same for families whose samples belong to nodes."""
+    for family in families:
+        yield family
+        twin = TWINS.get(family.name)
+        if twin is not None:
+            yield NodeFamily(twin.name, family.text, twin.legacy_labels, functools.partial(_rows_of_node, family, twin))
+
+
+def _rows_of_all(family: Family, twin: _Twin) -> Iterator[Row]:
+    return _renamed(twin, family.labels, family.rows())
+
+
+def _rows_of_node(family: NodeFamily, twin: _Twin, node: NodeFacts) -> Iterator[Row]:
+    return _renamed(twin, family.labels, family.rows(node))
+
+
+def _renamed(twin: _Twin, labels: tuple[str, ...], rows: Iterable[Row]) -> Iterator[Row]:
+    places = [labels.index(new) for _, new in twin.labels]
     seen: set[tuple[str, ...]] = set()
-    for row in family.rows():
-        if row is None:
-            yield None
-            continue
-        values = tuple([row[0][place] for place in places])
+    for values, sample in rows:
+        kept = tuple([values[place] for place in places])
         # Fewer labels: several instances of one profile on one card are one series.
-        if values not in seen:
-            if len(places) < len(family.labels):
-                seen.add(values)
-            yield values, row[1]
+        if kept not in seen:
+            if len(places) < len(labels):
+                seen.add(kept)
+            yield kept, sample

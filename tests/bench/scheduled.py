@@ -79,7 +79,7 @@ async def _run(flags: list[str], slices: Slices) -> None:
     facts |= {"urls": [listener.url for listener in scheduler.listeners], "rss_mib": rss_mib(), **slices.take()}
     print(json.dumps(facts), flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
-        print(json.dumps({"rss_mib": rss_mib(), **slices.take()}), flush=True)
+        print(json.dumps({"rss_mib": rss_mib(), "cpu_s": time.process_time(), **slices.take()}), flush=True)
     task.cancel()
     await asyncio.wait({task})
 

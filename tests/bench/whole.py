@@ -22,9 +22,10 @@ from kubernetes import client as official
 
 from tests.bench.calls import WireCaller
 from tests.bench.children import Child, child
-from tests.bench.figures import Figure, measure
+from tests.bench.figures import RUNS, Figure, measure
 from tests.bench.report import Report, Row
 from tests.bench.scenes import Scale, Scene, filter_body, node_name, scenes
+from tests.bench.scraper import Scraper
 
 EVENTS_PER_S, BINDS_PER_S = 200, 20
 OFFICIAL_PAGES = 4
@@ -65,6 +66,7 @@ def whole(report: Report, scale: Scale, seed: int, calls: int, starts: int, core
             _ingest(report, part, url)
             _slices(report, part, url)
             with _scheduler(part, url) as scheduler:
+                _scrapes(report, scheduler)
                 _filters(report, part, url, scheduler)
 
 
@@ -135,6 +137,27 @@ def _slices(report: Report, part: Whole, api_url: str) -> None:
             report.facts["longest slice of a scrape, ms of CPU (floor 5)"] = scheduler.ask()["longest_slice_ms"]
 
 
+def _scrapes(report: Report, scheduler: Child) -> None:
+    """What a scrape costs the scheduler: the first, which renders everything, and later ones of the same state."""
+    _, first_s = _scraped(scheduler, "gzip")
+    later = {encoding: [_scraped(scheduler, encoding) for _ in range(RUNS)] for encoding in ("gzip", "identity")}
+    cost_s = {encoding: median(cpu_s for _, cpu_s in taken) for encoding, taken in later.items()}
+    report.facts |= {
+        "CPU ms of the first scrape": first_s * 1000,
+        "CPU ms of a scrape of the same state, gzip": cost_s["gzip"] * 1000,
+        "CPU ms of a scrape of the same state, text": cost_s["identity"] * 1000,
+        "first scrape / scrape of the same state, CPU (floor 5)": first_s / cost_s["gzip"],
+        "MiB of a scrape as text": later["identity"][0][0],
+    }
+
+
+def _scraped(scheduler: Child, encoding: str) -> tuple[float, float]:
+    """MiB and the scheduler's CPU seconds of one scrape."""
+    scraper, before_s = Scraper(scheduler.facts["urls"][1], encoding), scheduler.ask()["cpu_s"]
+    scraper.scrape()
+    return scraper.mib, scheduler.ask()["cpu_s"] - before_s
+
+
 def _filters(report: Report, part: Whole, api_url: str, scheduler: Child) -> None:
     """The same filters left alone, under pod events and binds, and under scrapes."""
     url, metrics_url = scheduler.facts["urls"]
@@ -157,7 +180,7 @@ def _filters(report: Report, part: Whole, api_url: str, scheduler: Child) -> Non
         with child("scraper", metrics_url, str(part.own_core)) as scraper:
             report.rows.append(_busy("scrape", "while /metrics is read without a pause", run, quiet))
             scraped = scraper.ask()
-        report.facts |= {"seconds of a scrape": scraped["seconds"], "MiB of a scrape": scraped["mib"]}
+        report.facts |= {"seconds of a scrape": scraped["seconds"], "MiB of a scrape, gzip": scraped["mib"]}
     report.facts["MiB of the scheduler process after all that (floor 220)"] = scheduler.ask()["rss_mib"]
 
 

@@ -17,7 +17,7 @@ from hami.monitor.pods import PodBook
 from hami.monitor.settings import MonitorSettings
 from hami.nvml.probe import CardLoad, DeviceProbe
 from hami.web import card_metrics
-from hami.web.card_metrics import POD_LABELS
+from hami.web.node_families import POD_LABELS
 from tests.chart.rendering import container as container_of
 from tests.chart.rendering import render
 from tests.monitor.regions import MIB, container, region

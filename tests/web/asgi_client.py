@@ -25,6 +25,7 @@ async def call(
     method: str = "POST",
     query: str = "",
     content_type: str = "application/json",
+    accept_encoding: str = "",
     leave: asyncio.Event | None = None,
 ) -> Reply:
     """One request. With `leave`, the client goes away when the event is set."""
@@ -44,7 +45,8 @@ async def call(
         else:
             reply.body += message.get("body", b"")
 
-    headers = [(b"content-type", content_type.encode())] if content_type else []
+    told = {"content-type": content_type, "accept-encoding": accept_encoding}
+    headers = [(name.encode(), value.encode()) for name, value in told.items() if value]
     scope: asgi.Scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
