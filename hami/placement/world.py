@@ -87,6 +87,7 @@ class World:
         self._views: dict[str, NodeView] = {}
         self._dirty: dict[str, None] = {}
         self._hardware: dict[Hashable, int] = {}
+        self._card_sets = 0
         self._revision = 0
         self._plain: dict[str, None] = {}
         self._gone: dict[str, None] = {}
@@ -327,7 +328,14 @@ class World:
         if known is not None and known.state.devices is devices:
             return known.hardware
         key = tuple(msgspec.structs.replace(device, id="") for device in devices)
-        return self._hardware.setdefault(key, len(self._hardware))
+        number = self._hardware.get(key)
+        if number is None:
+            if len(self._hardware) >= _MOST_REMEMBERED:
+                # Cards that change for ever (health, memory): later nodes only do not share reasons with earlier ones.
+                self._hardware.clear()
+            self._card_sets += 1
+            number = self._hardware[key] = self._card_sets
+        return number
 
     def _blocked(self, name: str) -> str:
         problem = self.ledger.problem(name)
