@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sized
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ def one_card(site: Site, **fields: Any) -> None:
     site.node("n1", card("GPU-a", **fields))
 
 
-async def fits(site: Site, **wishes: object) -> bool:
+async def fits(site: Site, **wishes: Any) -> bool:
     """Whether a pod that asks for this fits; it is gone again afterwards."""
     name = f"probe-{next(_numbers)}"
     answer = await site.filter(pod(gpu(gpu=1, **(wishes or {"mem": 1})), name=name), "n1")
@@ -183,6 +184,13 @@ async def test_hami_343_what_comes_and_goes_leaves_little_behind() -> None:
         await site.filter(pod(gpu(gpu=1, mem=1 + at), name=f"p{at}"), "n1")
         world.on_pod_deleted("default", f"p{at}", f"uid-p{at}")
         world.settle_now()
-    books = (world._hardware, world._gone, world._views, world.shapes._memo, world.ledger._claims, world.ledger._uid_of)
-    assert max(map(len, books)) < most
+    books: tuple[Sized, ...] = (
+        world._hardware,
+        world._gone,
+        world._views,
+        world.shapes._memo,
+        world.ledger._claims,
+        world.ledger._uid_of,
+    )
+    assert max(len(book) for book in books) < most
     assert (len(world.inventory), len(world.ledger._claims), dict(world.ledger.uses("n1"))) == (1, 0, {})
