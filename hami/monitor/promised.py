@@ -13,6 +13,8 @@ from hami.shim.layout import CardState, RegionState
 from hami.vendors.nvidia.names import ENV_MEMORY_LIMIT, ENV_SM_LIMIT, ENV_VISIBLE_DEVICES
 
 _MIB: Final = 1024 * 1024
+_LONGEST_NUMBER: Final = 18
+"""Python converts no text of thousands of digits."""
 _UNRANKED: Final = -1
 """Nobody waits for a container that runs nothing, and it waits for nobody."""
 
@@ -44,4 +46,4 @@ def promised(limits: Mapping[str, str]) -> RegionState | None:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else 0
