@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NoReturn
 
 from hami.config import device_config
@@ -35,7 +36,9 @@ def main(argv: Sequence[str]) -> int:
     """Exit status as the description says."""
     try:
         flags = _parser().parse_args(list(argv))
-        config = device_config.read(flags.device_config_file).nvidia if flags.device_config_file else NvidiaConfig()
+        config = (
+            device_config.read(Path(flags.device_config_file)).nvidia if flags.device_config_file else NvidiaConfig()
+        )
         report = asyncio.run(_examine(flags.kubeconfig, (Nvidia(config),), _dial(flags.webhook_address)))
     except HamiError as error:
         print(f"hami doctor: {error}", file=sys.stderr)

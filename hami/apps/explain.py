@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _answer(flags: argparse.Namespace) -> int:
     question = _question(flags)
-    config = device_config.read(flags.device_config_file).nvidia if flags.device_config_file else NvidiaConfig()
+    config = device_config.read(Path(flags.device_config_file)).nvidia if flags.device_config_file else NvidiaConfig()
     policies = Policies(node=flags.node_scheduler_policy, device=split_words(flags.gpu_scheduler_policy))
     try:
         selector = labels(flags.node_label_selector)

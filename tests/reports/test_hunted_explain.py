@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hami.apps import explain
+from hami.apps import doctor, explain
 from tests.reports.site import Object, card, gpu, pod
 
 NODE: Object = {
@@ -70,3 +71,34 @@ def test_a_dump_that_is_none_is_named(text: bytes, tmp_path: Path, capsys: pytes
     assert status == 2
     assert error.startswith(f"hami explain: {file} ")
     assert "kubectl get nodes,pods,resourcequotas" in error
+
+
+RENAMED = "nvidia:\n  resourceCountName: example.com/gpu\n  resourceMemoryName: example.com/gpumem\n"
+
+
+def test_resources_of_other_names_are_read_from_the_device_configuration(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, file = tmp_path / "device-config.yaml", tmp_path / "pod.json"
+    config.write_text(RENAMED)
+    asking = pod({"name": "c", "resources": {"limits": {"example.com/gpu": "1", "example.com/gpumem": "20000"}}})
+    file.write_text(json.dumps({"kind": "Pod", **asking}))
+    status = explain.main(["-f", str(file), "--dump", str(dump), "--device-config-file", str(config)])
+    assert (status, "CardInsufficientMemory" in capsys.readouterr().out) == (1, True)
+
+
+@pytest.mark.parametrize("command", [explain.main, doctor.main], ids=["explain", "doctor"])
+@pytest.mark.parametrize(("text", "words"), [(None, "cannot be read"), ("nvidia: 5", "expected a mapping, found 5")])
+def test_a_device_configuration_that_cannot_be_used_is_one_clear_line(
+    command: Callable[[list[str]], int],
+    text: str | None,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = tmp_path / "device-config.yaml"
+    if text is not None:
+        config.write_text(text)
+    argv = ["default/p", "--dump", "-"] if command is explain.main else []
+    assert command([*argv, "--device-config-file", str(config)]) == 2
+    assert words in capsys.readouterr().err
