@@ -9,6 +9,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.pki import Pair
+from tests.cluster.processes import PATIENCE_S, NotYetError
 
 Object = dict[str, Any]
+IDLE_S = 30.0
+"""kube-apiserver closes connections that were idle for 90 s; a write that meets that fails and may not be repeated."""
 
 
-class ApiError(Exception):
+class ApiError(NotYetError):
     """kube-apiserver answered with an error status."""
 
     def __init__(self, method: str, path: str, status: int, body: str) -> None:
@@ -104,11 +108,7 @@ class Api:
         return json.loads(text) if text.startswith(("{", "[")) else text
 
     def _exchange(self, method: str, path: str, payload: str | None, content_type: str) -> tuple[int, str]:
-        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = http.client.HTTPSConnection(self._netloc, context=self._tls, timeout=30)
-            self._local.connection = connection
-            self._connections.append(connection)
+        connection = self._connection()
         try:
             connection.request(method, path, payload, {"Content-Type": content_type, "Accept": "application/json"})
             response = connection.getresponse()
@@ -117,3 +117,17 @@ class Api:
             connection.close()
             self._local.connection = None
             raise
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        """This thread's connection, opened anew after a pause."""
+        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
+        now = time.monotonic()
+        if connection is not None and now - self._local.used_s > IDLE_S:
+            connection.close()
+            connection = None
+        if connection is None:
+            connection = http.client.HTTPSConnection(self._netloc, context=self._tls, timeout=PATIENCE_S)
+            self._local.connection = connection
+            self._connections.append(connection)
+        self._local.used_s = now
+        return connection

@@ -18,8 +18,8 @@ from tests.cluster.api import ApiError, Object
 from tests.cluster.controlplane import MANIFESTS, SCHEDULER_NAME, ControlPlane
 from tests.cluster.kubelets import KubeletSpec, NodeSpec
 from tests.cluster.pki import Pair
-from tests.cluster.pods import allocation
-from tests.cluster.processes import Process, wait_until
+from tests.cluster.pods import allocation, gpu_pod
+from tests.cluster.processes import PATIENCE_S, Process, wait_until
 from tests.tools.proxy import FaultProxy
 
 HAMI = Path(sys.executable).parent / "hami"
@@ -28,9 +28,8 @@ PROFILES = Path(__file__).parent / "profiles"
 CARDS_ENV = "NVIDIA_VISIBLE_DEVICES"
 RECORD = "allocations.jsonl"
 COUNT_RESOURCE = "nvidia.com/gpu"
-SCHEDULER_READY_S = 30
-BIND_WAIT = "25s"  # the chart derives it from the extender's httpTimeout, 30 s
-NODE_READY_S = 60
+BIND_MARGIN_S = 5
+"""How much earlier than kube-scheduler a bind gives up; the chart derives it so."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,7 +82,8 @@ class HamiScheduler:
         command = [HAMI, "scheduler", "--kubeconfig", kubeconfig, "--http_bind", address]
         command += ["--cert_file", self.certificates / "tls.crt", "--key_file", self.certificates / "tls.key"]
         command += ["--scheduler-name", SCHEDULER_NAME, "--metrics-bind-address", "127.0.0.1:0"]
-        command += ["--node-lock-retry-timeout", BIND_WAIT, "--device-config-file", MANIFESTS / "device-config.yaml"]
+        bind_wait = f"{self._plane.bind_timeout_s - BIND_MARGIN_S}s"
+        command += ["--node-lock-retry-timeout", bind_wait, "--device-config-file", MANIFESTS / "device-config.yaml"]
         command += ["-v=3", *self._extra_flags]
         log = self._plane.logs / ("hami.log" if self.name == "hami-scheduler" else f"{self.name}.log")
         self._process = Process(self.name, [str(part) for part in command], log)
@@ -94,11 +94,11 @@ class HamiScheduler:
         """The serving certificate, which replicas share."""
         if not self.certificates.exists():
             command = [HAMI, "certs", "create", "--host", "127.0.0.1", "--out", self.certificates]
-            subprocess.run([str(part) for part in command], check=True, capture_output=True, timeout=30)
+            subprocess.run([str(part) for part in command], check=True, capture_output=True, timeout=PATIENCE_S)
 
     def wait_ready(self) -> None:
         """Return when `/readyz` says 200: synced with the API server."""
-        self._plane.wait_http(self.process, f"{self.url}/readyz", SCHEDULER_READY_S)
+        self._plane.wait_http(self.process, f"{self.url}/readyz", PATIENCE_S)
 
     def stop(self) -> None:
         """Kill the process and end its proxy."""
@@ -111,12 +111,19 @@ class HamiScheduler:
         return self._process.tail(lines) if self._process is not None else ""
 
     def install_webhook(self) -> None:
-        """Register the webhook with kube-apiserver."""
+        """Register the webhook with kube-apiserver; returns when that asks it."""
         self._plane.kubectl("apply", "-f", str(self._plane.webhook_manifest(self.certificates / "ca.crt")))
+        wait_until(lambda: self._admitted_for() == SCHEDULER_NAME, PATIENCE_S, "the webhook is asked")
 
     def remove_webhook(self) -> None:
-        """Take the webhook away, as if it had never been installed."""
+        """Take the webhook away, as if it had never been installed; returns when kube-apiserver has forgotten it."""
         self._plane.kubectl("delete", "mutatingwebhookconfiguration", "hami-webhook", "--ignore-not-found")
+        wait_until(lambda: self._admitted_for() != SCHEDULER_NAME, PATIENCE_S, "the webhook is forgotten")
+
+    def _admitted_for(self) -> str:
+        """The scheduler that a pod with a share would be given now. Raises ApiError where it would be refused."""
+        path = "/api/v1/namespaces/default/pods?dryRun=All"
+        return str(self._plane.api.post(path, gpu_pod("asked", {"gpu": 1}))["spec"]["schedulerName"])
 
 
 @dataclasses.dataclass(slots=True)
@@ -199,7 +206,13 @@ class Cluster:
             node.plugin.require_alive()
             return self.node_is_ready(node.name)
 
-        wait_until(ready, NODE_READY_S, f"node {node.name} ready with cards")
+        wait_until(ready, PATIENCE_S, f"node {node.name} ready with cards")
+
+    def end_plugin(self, node: GpuNode) -> None:
+        """Kill a node's plugin and return when that shows: a new one is waited for in vain where its predecessor still
+        counts, and pods that come between the two fail."""
+        node.plugin.kill()
+        wait_until(lambda: not self.node_is_ready(node.name), PATIENCE_S, f"the plugin of {node.name} is missed")
 
     def node_is_ready(self, name: str) -> bool:
         """One look: Ready condition, no taints, allocatable shares, register annotation."""

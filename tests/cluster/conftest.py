@@ -10,22 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import build, results
+from tests.cluster import build, failure_report, results
 from tests.cluster.build import Binaries
 from tests.cluster.components import Cluster
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.pods import Workspace
 from tests.cluster.processes import missing_tools
 
-LOG_LINES_SHOWN = 15
+LIMIT_S = 1200
+"""For one test. Waits within end earlier and say what they waited for."""
 RUNNING: list[Cluster] = []
+BARE: list[ControlPlane] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything beside this file needs the real control plane."""
+    """Everything beside this file needs the real control plane, and time."""
     for item in items:
         if here_or_below(item.path):
             item.add_marker(pytest.mark.control_plane)
+            item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -38,11 +41,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show where the logs lie, and the scheduler's last lines, with every failure."""
+    """Show with every failure what the cluster and our logs say."""
     report = yield
     if report.failed and here_or_below(item.path):
         for cluster in RUNNING:
-            report.sections.append((f"logs in {cluster.plane.logs}", cluster.log_tail(LOG_LINES_SHOWN)))
+            report.sections += failure_report.of_cluster(cluster)
+        shown = [cluster.plane for cluster in RUNNING]
+        for plane in BARE:
+            report.sections += failure_report.of_plane(plane) if plane not in shown else []
+        folder = getattr(item, "funcargs", {}).get("tmp_path")
+        report.sections += failure_report.of_files(folder) if folder is not None else []
     return report
 
 
@@ -66,10 +74,12 @@ def binaries() -> Binaries:
 def plane(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A bare control plane, not started."""
     control_plane = ControlPlane(binaries, tmp_path_factory.mktemp("control-plane"))
+    BARE.append(control_plane)
     try:
         yield control_plane
     finally:
         control_plane.stop()
+        BARE.remove(control_plane)
 
 
 @contextmanager

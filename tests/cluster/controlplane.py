@@ -16,11 +16,13 @@ from pathlib import Path
 from tests.cluster.api import Api
 from tests.cluster.build import Binaries
 from tests.cluster.pki import Authority, Pair, write_key, write_public_key
-from tests.cluster.processes import Process, free_ports, wait_until
+from tests.cluster.processes import PATIENCE_S, NotYetError, Process, free_ports, wait_until
 
 MANIFESTS = Path(__file__).parent / "manifests"
 SCHEDULER_NAME = "hami-scheduler"
 SYSTEM_NAMESPACE = "hami-system"
+BIND_TIMEOUT_S = 30
+"""The chart's default of `scheduler.bindTimeoutSeconds`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,13 +62,16 @@ class ControlPlane:
         max_backoff_s: int = 10,
         pods: PodNetwork | None = None,
         with_hami: bool = True,
+        bind_timeout_s: int = BIND_TIMEOUT_S,
     ) -> None:
         """`max_backoff_s`: how long kube-scheduler lets a pod wait after failures; its default is 10.
+        `bind_timeout_s`: how long it waits for an answer to a filter or bind call.
 
         `pods`: the network of real pods and kubelets; without it everything is on loopback. `with_hami` off leaves out
         the kube-scheduler and the roles that stand for an installed chart.
         """
         self.max_backoff_s = max_backoff_s
+        self.bind_timeout_s = bind_timeout_s
         self.pods = pods
         self.with_hami = with_hami
         self.binaries = binaries
@@ -94,7 +99,7 @@ class ControlPlane:
         """Start everything and return when it is ready, with the system namespace and our roles in place."""
         self.etcd.start()
         self.apiserver.start()  # waits for etcd by itself
-        self.wait_http(self.apiserver, f"{self.server}/readyz", 60)
+        self.wait_http(self.apiserver, f"{self.server}/readyz", PATIENCE_S)
         self.controller_manager.start()
         self.default_scheduler.start()
         if self.with_hami:
@@ -106,9 +111,9 @@ class ControlPlane:
             (self.hami_kube_scheduler, self.ports.hami_kube_scheduler),
         ):
             if process in self.processes():
-                self.wait_http(process, f"https://127.0.0.1:{port}/healthz", 30)
+                self.wait_http(process, f"https://127.0.0.1:{port}/healthz", PATIENCE_S)
         account = "/api/v1/namespaces/default/serviceaccounts/default"
-        wait_until(lambda: self.api.exists(account), 30, "service account default")
+        wait_until(lambda: self.api.exists(account), PATIENCE_S, "service account default")
 
     def _install_roles(self) -> None:
         """The namespace and roles that the chart would make; those of an earlier start stay."""
@@ -140,7 +145,7 @@ class ControlPlane:
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl as admin and return its output; with `check` a failure raises KubectlError with its text."""
         command = [str(self.binaries.path("kubectl")), "--kubeconfig", str(self.admin_kubeconfig), *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=False)
         if check and done.returncode != 0:
             raise KubectlError(" ".join(arguments), done.stderr.strip())
         return done.stdout if done.returncode == 0 else done.stdout + done.stderr
@@ -148,7 +153,8 @@ class ControlPlane:
     def kube_scheduler_config(self, kubeconfig: Path) -> Path:
         """The configuration that the chart gives kube-scheduler, with this cluster's extender in it."""
         values = {"EXTENDER_URL": self.extender_url, "KUBECONFIG": str(kubeconfig)}
-        return self._render("kube-scheduler.yaml", **values, MAX_BACKOFF_S=str(self.max_backoff_s))
+        times = {"MAX_BACKOFF_S": str(self.max_backoff_s), "BIND_TIMEOUT_S": str(self.bind_timeout_s)}
+        return self._render("kube-scheduler.yaml", **values, **times)
 
     def webhook_manifest(self, ca: Path, url: str | None = None) -> Path:
         """MutatingWebhookConfiguration by URL; `ca` signed the webhook's certificate."""
@@ -288,7 +294,7 @@ class ControlPlane:
         wait_until(ready, timeout_s, f"{process.name} at {url}")
 
 
-class KubectlError(Exception):
+class KubectlError(NotYetError):
     """kubectl exited with an error; the text is what the person would have read."""
 
     def __init__(self, arguments: str, stderr: str) -> None:

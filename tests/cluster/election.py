@@ -9,13 +9,13 @@ from pathlib import Path
 from tests.cluster.api import Api
 from tests.cluster.processes import Process
 
-LEASE_S = 6
+LEASE_S = 8
 ELECTION = f"""leaderElection:
   leaderElect: true
   resourceName: kube-scheduler
   resourceNamespace: kube-system
   leaseDuration: {LEASE_S}s
-  renewDeadline: 4s
+  renewDeadline: 6s
   retryPeriod: 1s"""
 NONE = "leaderElection:\n  leaderElect: false"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.cluster.api import Api, Object
 from tests.cluster.pods import BIND_PHASE, NODE_LOCK, TO_ALLOCATE
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import PATIENCE_S, wait_until
 
 A100 = "NVIDIA A100-SXM4-80GB"
 
@@ -61,7 +61,7 @@ def add_fake_node(api: Api, name: str, cards: Sequence[FakeCard], labels: Mappin
     """Create the node and return when the controller manager has taken its not-ready taint away."""
     api.post("/api/v1/nodes", fake_node(name, cards, labels))
     path = f"/api/v1/nodes/{name}"
-    wait_until(lambda: not api.get(path)["spec"].get("taints"), 20, f"node {name} without taints")
+    wait_until(lambda: not api.get(path)["spec"].get("taints"), PATIENCE_S, f"node {name} without taints")
 
 
 def pretend_allocated(api: Api, pod: Object) -> None:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 from tests.cluster.api import Api, ApiError, Object
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import PATIENCE_S, wait_until
 
 VENDOR = "nvidia.com"
 ALLOCATED = "hami.io/vgpu-devices-allocated"
@@ -96,20 +96,24 @@ class Workspace:
         metadata = {"name": self.name, "labels": dict(labels or {})}
         self.api.post("/api/v1/namespaces", {"metadata": metadata})
         account = f"{self.path}/serviceaccounts/default"
-        wait_until(lambda: self.api.exists(account), 30, f"service account of {self.name}")
+        wait_until(lambda: self.api.exists(account), PATIENCE_S, f"service account of {self.name}")
 
     def clear(self) -> None:
         """Delete all pods at once, and the namespace in its own time."""
-        self.api.delete(f"{self.path}/pods")
-        wait_until(lambda: not self.pods(), 30, f"pods of {self.name} gone")
+        self.remove_all()
         self.api.delete(f"/api/v1/namespaces/{self.name}")
+
+    def remove_all(self) -> None:
+        """Delete all pods at once."""
+        self.api.delete(f"{self.path}/pods")
+        wait_until(lambda: not self.pods(), PATIENCE_S, f"pods of {self.name} gone")
 
     def add(self, pod: Object) -> Object:
         """Create a pod."""
         created: Object = self.api.post(f"{self.path}/pods", pod)
         return created
 
-    def add_stubbornly(self, pods: Iterable[Object], timeout_s: float = 60) -> None:
+    def add_stubbornly(self, pods: Iterable[Object], timeout_s: float = PATIENCE_S) -> None:
         """Create pods as a controller would: try each again while the webhook is away, never twice."""
         for pod in pods:
             wait_until(functools.partial(self._try_add, pod), timeout_s, f"pod {pod['metadata']['name']} accepted")
@@ -137,7 +141,7 @@ class Workspace:
     def remove(self, name: str) -> None:
         """Delete a pod at once."""
         self.api.delete(f"{self.path}/pods/{name}")
-        wait_until(lambda: not self.api.exists(f"{self.path}/pods/{name}"), 30, f"pod {name} gone")
+        wait_until(lambda: not self.api.exists(f"{self.path}/pods/{name}"), PATIENCE_S, f"pod {name} gone")
 
     def events(self, name: str) -> list[Event]:
         """Events about a pod, oldest first."""
@@ -146,7 +150,7 @@ class Workspace:
             Event(one.get("type", ""), one["reason"], one.get("message", "")) for one in sorted(found, key=_event_time)
         ]
 
-    def wait_event(self, name: str, reason: str, text: str = "", timeout_s: float = 20) -> Event:
+    def wait_event(self, name: str, reason: str, text: str = "", timeout_s: float = PATIENCE_S) -> Event:
         """The first event with this reason whose message contains `text`."""
 
         def found() -> Event | None:
@@ -159,7 +163,7 @@ class Workspace:
         assert event is not None
         return event
 
-    def wait_phase(self, name: str, phase: str = "Running", timeout_s: float = 30) -> Object:
+    def wait_phase(self, name: str, phase: str = "Running", timeout_s: float = PATIENCE_S) -> Object:
         """The pod, once it is in this phase."""
 
         def reached() -> Object | None:
@@ -171,7 +175,7 @@ class Workspace:
         assert pod is not None
         return pod
 
-    def wait_bound(self, name: str, timeout_s: float = 20) -> Object:
+    def wait_bound(self, name: str, timeout_s: float = PATIENCE_S) -> Object:
         """The pod, once it has a node: enough for nodes without a kubelet."""
 
         def bound() -> Object | None:
@@ -183,7 +187,7 @@ class Workspace:
         assert pod is not None
         return pod
 
-    def wait_all_running(self, count: int, timeout_s: float) -> list[Object]:
+    def wait_all_running(self, count: int, timeout_s: float = PATIENCE_S) -> list[Object]:
         """All pods, once `count` of them run."""
 
         def running() -> list[Object]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,6 +18,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 POLL_INTERVAL_S = 0.05
+PATIENCE_S = 120.0
+"""The shortest time limit of a wait. A limit ends a hang and says nothing about speed: how long something took is a
+figure that is printed, and no machine is too slow or too busy for these tests."""
+LOWEST_PORT = 10240
+_GIVEN: set[int] = set()
+
+
+class NotYetError(Exception):
+    """A call that failed and may succeed when it is tried again; a probe may raise it."""
+
+
+NOT_YET = (NotYetError, OSError, http.client.HTTPException, AssertionError, LookupError, ValueError)
 
 
 class NotReadyError(Exception):
@@ -25,9 +39,12 @@ class NotReadyError(Exception):
 def wait_until(probe: Callable[[], T], timeout_s: float, what: str, interval_s: float = POLL_INTERVAL_S) -> T:
     """Call `probe` until it returns something true and return that.
 
-    Exceptions of `probe` that mean "not yet" (OSError, AssertionError) are kept for the error text.
-    Raises NotReadyError at the deadline.
+    Exceptions of `probe` that mean "not yet" are kept for the error text: a call that failed (NotYetError, OSError,
+    HTTPException), an AssertionError, and what reading a field or text that is not there yet raises (LookupError,
+    ValueError).
+    Raises NotReadyError after `timeout_s`, but not before `PATIENCE_S`.
     """
+    timeout_s = max(timeout_s, PATIENCE_S)
     deadline = time.monotonic() + timeout_s
     last: object = None
     while True:
@@ -35,20 +52,34 @@ def wait_until(probe: Callable[[], T], timeout_s: float, what: str, interval_s: 
             last = probe()
             if last:
                 return last
-        except (OSError, AssertionError) as error:
-            last = error
+        except NOT_YET as error:
+            last = repr(error) if isinstance(error, LookupError) else error
         if time.monotonic() >= deadline:
             raise NotReadyError(f"{what}: not so after {timeout_s:.0f} s; last seen: {last!s:.2000}")
         time.sleep(interval_s)
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different free TCP ports on 127.0.0.1, held together so that none is given twice."""
+    """`count` different TCP ports on 127.0.0.1 that nobody listens on, and that this process did not give before.
+
+    They lie below those that the kernel gives to outgoing connections and to port 0: what is picked here is listened on
+    later, and again after each kill, and must not be a client's meanwhile.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    candidates = sorted(set(range(LOWEST_PORT, lowest)) - _GIVEN)
+    random.shuffle(candidates)  # other test runs on this machine may pick at the same time
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        found: list[int] = []
+        for port in candidates:
+            if len(found) == count:
+                break
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind(("127.0.0.1", port))
+                found.append(port)
+    assert len(found) == count, f"{count} free ports wanted between {LOWEST_PORT} and {lowest}, found {found}"
+    _GIVEN.update(found)
+    return found
 
 
 class Process:
@@ -101,11 +132,12 @@ class Process:
                 os.kill(pid, number)
 
     def kill(self) -> None:
-        """SIGKILL and wait: afterwards the child does nothing any more."""
+        """SIGKILL and wait: afterwards the child does nothing any more. Raises NotReadyError when it does not go."""
         self.signal(signal.SIGKILL)
-        self._wait(10)
+        if not self._wait(PATIENCE_S):
+            raise NotReadyError(f"{self.name} was killed and is still there after {PATIENCE_S:.0f} s")
 
-    def stop(self, timeout_s: float = 10) -> int | None:
+    def stop(self, timeout_s: float = PATIENCE_S) -> int | None:
         """SIGTERM, then SIGKILL at the deadline; returns the exit code."""
         self.signal(signal.SIGTERM)
         if not self._wait(timeout_s):
@@ -126,9 +158,15 @@ class Process:
 
     def tail(self, lines: int = 25) -> str:
         """The last lines of the log."""
-        if not self.log.exists():
-            return ""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(self.said().splitlines()[-lines:])
+
+    def mark(self) -> int:
+        """Where the log ends now; `said` reads from there."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def said(self, since: int = 0) -> str:
+        """The whole log, all starts together, or what came after a `mark`."""
+        return self.log.read_bytes()[since:].decode(errors="replace") if self.log.exists() else ""
 
     def _wait(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

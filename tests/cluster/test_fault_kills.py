@@ -1,14 +1,15 @@
-"""The scheduler killed at each of its writes, one after another, before and after it takes effect.
+"""The scheduler killed at each of its writes, before and after it takes effect: by kind, and by number.
 
-Each process lives until its k-th write and is killed there; pods come all the while, so that there is always something
-to write. Restarted at once, as kubelet would, it goes on with what the API server says.
+Which kind of write is a process's k-th depends on timing, so every kind has a turn of its own, and those that only a
+failed bind brings are provoked. Each process meets its fault from its first moment; pods come all the while, so that
+there is always something to write. Restarted at once, as kubelet would, it goes on with what the API server says.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -20,15 +21,19 @@ from tests.cluster.conftest import running
 from tests.cluster.controlplane import SCHEDULER_NAME, ControlPlane
 from tests.cluster.fakenodes import FakeCard, add_fake_node, pretend_allocated
 from tests.cluster.pods import BIND_PHASE, Workspace, gpu_pod
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.tools.audit import audit_cluster
 from tests.tools.proxy import Fault, When
 
 TABLE = "Scheduler killed at each of its writes (2 nodes of 8 cards)"
 SOAK = os.environ.get("HAMI_SOAK", "0") not in ("", "0")
-DEEPEST = 160 if SOAK else 10
+DEEPEST = 160 if SOAK else 3
 """40 pods are 160 writes: token, Binding and two events each."""
+MOMENTS: tuple[When, When] = ("before", "after")
+ALWAYS = 10**9
+NODE, EVENT = r"/nodes/[^/]+$", r"/events"
 WAITING = 6
+KILLED_S = 300
 HALF_A_CARD = {"gpu": 1, "gpumem-percentage": 45, "gpucores": 45}
 
 
@@ -68,26 +73,92 @@ class Stream:
         return not cluster.scheduler.process.alive
 
 
-def test_killed_at_each_write(cluster: Cluster, workspace: Workspace) -> None:
-    stream = Stream(workspace)
-    struck: Counter[str] = Counter()
-    moments: tuple[When, When] = ("before", "after")
-    with results.timed(TABLE, f"killed before and after each of the first {DEEPEST} writes, and all run"):
-        for number, when in itertools.product(range(1, DEEPEST + 1), moments):
-            proxy = cluster.scheduler.proxy
-            proxy.reset()
-            proxy.add(Fault(when=when, number=number, callback=cluster.scheduler.process.kill))
-            wait_until(lambda: stream.struck(cluster), 60, f"killed {when} write {number}")
-            last = proxy.writes[number - 1]
-            struck[f"{when} {last.method} {last.path.split('/')[-1 if last.path.count('/') > 5 else -2]}"] += 1
-            assert audit_cluster(cluster.plane.admin_kubeconfig).faults == []
-            proxy.reset()
-            cluster.scheduler.process.start()
-            cluster.scheduler.wait_ready()
-        wait_until(lambda: all_run(workspace), 60, "every pod runs")
-    results.note(TABLE, "where it was killed", ", ".join(f"{what}: {count}" for what, count in sorted(struck.items())))
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of write. `provoked_by`: what Bindings are answered meanwhile, because nothing else brings it about."""
+
+    what: str
+    method: str
+    path: str
+    body: str = ""
+    provoked_by: int | None = None
+
+    def faults(self, when: When) -> list[Fault]:
+        """The kill, and what brings the write about."""
+        killed = Fault(when=when, method=self.method, path=self.path, body=self.body)
+        provoked = Fault(path=r"/binding$", status=self.provoked_by, times=ALWAYS)
+        return [killed] if self.provoked_by is None else [killed, provoked]
+
+
+KINDS = [
+    Kind("token taken", "PATCH", NODE, r'"hami\.io/mutex\.lock":"'),
+    Kind("Binding", "POST", r"/binding$"),
+    Kind("event of the choice", "POST", EVENT, "FilteringSucceed"),
+    Kind("event of the bind", "POST", EVENT, "BindingSucceed"),
+    Kind("token of a refused bind given back", "PATCH", NODE, r'"hami\.io/mutex\.lock":null', provoked_by=403),
+    Kind("event of a refused bind", "POST", EVENT, "BindingFailed", provoked_by=403),
+    Kind("event of a refused bind, again", "PATCH", EVENT, provoked_by=403),
+    Kind("epoch of a bind tried again", "PATCH", NODE, r"^(?!.*mutex\.lock).*bind-epoch", provoked_by=409),
+]
+
+
+def kill_at(cluster: Cluster, stream: Stream, faults: list[Fault]) -> None:
+    """A fresh process with the first of these faults armed as a kill; returns when it is dead and the audit clean."""
+    proxy, process = cluster.scheduler.proxy, cluster.scheduler.process
+    process.kill()
+    proxy.reset()
+    faults[0].callback = process.kill
+    for fault in faults:
+        proxy.add(fault)
+    process.start()
+    wait_until(lambda: stream.struck(cluster), KILLED_S, f"killed at {faults[0]}")
+    proxy.reset()
+    assert faults[0].struck, f"it died by itself: {process.tail()}"
     assert audit_cluster(cluster.plane.admin_kubeconfig).faults == []
-    assert {what for what in struck if "binding" in what} == {"before POST binding", "after POST binding"}
+
+
+def go_on(cluster: Cluster, space: Workspace) -> None:
+    """Undisturbed again, every pod runs."""
+    cluster.scheduler.process.start()
+    cluster.scheduler.wait_ready()
+    wait_until(lambda: all_run(space), PATIENCE_S, "every pod runs")
+    assert audit_cluster(cluster.plane.admin_kubeconfig).faults == []
+
+
+def test_killed_at_each_kind_of_write(cluster: Cluster, workspace: Workspace) -> None:
+    stream = Stream(workspace)
+    with results.timed(TABLE, f"killed before and after each of {len(KINDS)} kinds of write, and all run"):
+        for kind, when in itertools.product(KINDS, MOMENTS):
+            kill_at(cluster, stream, kind.faults(when))
+        go_on(cluster, workspace)
+
+
+def test_killed_at_each_of_the_first_writes(cluster: Cluster, workspace: Workspace) -> None:
+    stream = Stream(workspace)
+    with results.timed(TABLE, f"killed before and after each of the first {DEEPEST} writes, and all run"):
+        for number, when in itertools.product(range(1, DEEPEST + 1), MOMENTS):
+            kill_at(cluster, stream, [Fault(when=when, number=number)])
+        go_on(cluster, workspace)
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_killed_at_the_write_that_wakes_refused_pods(cluster: Cluster, workspace: Workspace, when: When) -> None:
+    """kube-scheduler does not watch quotas: our write on a node makes it ask again."""
+    quota = f"{workspace.path}/resourcequotas"
+    cluster.api.post(quota, {"metadata": {"name": "team"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "1000"}}})
+    pod = gpu_pod("p", {"gpu": 1, "gpumem": 2000}, schedulerName=SCHEDULER_NAME)
+    pod["metadata"]["labels"] = {"hami.io/webhook": "ignore"}
+    workspace.add(pod)
+    workspace.wait_event("p", "FilteringFailed", "ResourceQuotaNotFit")
+    proxy, process = cluster.scheduler.proxy, cluster.scheduler.process
+    proxy.reset()
+    killed = proxy.add(Fault(when=when, method="PATCH", path=NODE, body=r"hami\.io/room-freed", callback=process.kill))
+    cluster.api.merge_patch(f"{quota}/team", {"spec": {"hard": {"limits.nvidia.com/gpumem": "4000"}}})
+    with results.timed(TABLE, f"killed {when} it woke a refused pod, until that runs"):
+        wait_until(lambda: not process.alive, PATIENCE_S, "killed as it wakes the pod")
+        assert killed.struck
+        proxy.reset()
+        go_on(cluster, workspace)
 
 
 def all_run(space: Workspace) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.cluster.conftest import running
 from tests.cluster.controlplane import SCHEDULER_NAME, ControlPlane
 from tests.cluster.election import LEASE, LEASE_S, let_hami_follow, on_host, with_election
 from tests.cluster.pods import Limits, Workspace, gpu_pod
-from tests.cluster.processes import Process, free_ports, wait_until
+from tests.cluster.processes import PATIENCE_S, POLL_INTERVAL_S, Process, free_ports, wait_until
 from tests.tools.audit import audit_cluster
 from tests.tools.proxy import Fault
 
@@ -27,6 +28,7 @@ TABLE = f"Two replicas, lease of {LEASE_S} s"
 SMALL = {"gpu": 1, "gpumem": 7000, "gpucores": 5}
 HALF_A_CARD = {"gpu": 1, "gpumem-percentage": 45, "gpucores": 45}
 MANY = 200
+FOLLOWING = ("does not lead", '"follows"')
 
 
 @dataclasses.dataclass(slots=True)
@@ -53,26 +55,80 @@ class Pair:
         self.cluster = cluster
         self.api = cluster.api
         self.replicas = replicas
+        self._down: list[Replica] = []
 
-    def leader(self) -> Replica:
+    def leader(self) -> Replica | None:
         holder = self.api.get(LEASE)["spec"].get("holderIdentity", "").rpartition("_")[0]
-        return next(each for each in self.replicas if each.host == holder)
+        return next((each for each in self.replicas if each.host == holder), None)
 
     def other(self, replica: Replica) -> Replica:
         return next(each for each in self.replicas if each is not replica)
 
+    def until(self, probe: Callable[[], object], what: str, interval_s: float = POLL_INTERVAL_S) -> None:
+        """Wait, and be kubelet meanwhile: a kube-scheduler that loses its lease ends, by chance on a busy machine."""
+
+        def tended() -> object:
+            for replica in self.replicas:
+                if replica not in self._down and not replica.kube_scheduler.alive:
+                    replica.kube_scheduler.start()
+            return probe()
+
+        wait_until(tended, 2 * PATIENCE_S, what, interval_s)
+
+    def take_down(self, replica: Replica, how: Callable[[], None]) -> None:
+        """Harm a replica; it stays so until it is revived."""
+        self._down.append(replica)
+        how()
+
     def revive(self, replica: Replica) -> None:
         """A stopped replica goes on. Its kube-scheduler ends when it finds its lease lost; kubelet starts it again."""
         replica.signal(signal.SIGCONT)
-        wait_until(lambda: not replica.kube_scheduler.alive, 30, f"{replica.host}'s kube-scheduler has noticed")
-        replica.kube_scheduler.start()
+        self.until(lambda: not replica.kube_scheduler.alive, f"{replica.host}'s kube-scheduler has noticed")
+        self._down.remove(replica)
 
-    def wait_leader(self, replica: Replica) -> None:
-        wait_until(lambda: self.leader() is replica, 30, f"{replica.host} leads")
+    def revive_all(self) -> None:
+        for replica in tuple(self._down):
+            self.revive(replica)
 
     def reset(self) -> None:
         for replica in self.replicas:
             replica.hami.proxy.reset()
+
+
+class Strike:
+    """Something that is done to whichever replica leads when it makes a certain write; then the write goes on."""
+
+    def __init__(self, pair: Pair, action: Callable[[Replica], None], *, hold: bool, **fault: Any) -> None:
+        """`hold`: the write goes on at `let_go` only. `fault`: which write, by the fields of `Fault`."""
+        self._pair = pair
+        self._action = action
+        self._hold = hold
+        self._lock = threading.Lock()
+        self._gates = [threading.Event() for _ in pair.replicas]
+        self._struck: list[tuple[Replica, float, int]] = []
+        for replica, gate in zip(pair.replicas, self._gates, strict=True):
+            strike = functools.partial(self._strike, replica, gate)
+            replica.hami.proxy.add(Fault(callback=strike, hold=gate, **fault))
+
+    def _strike(self, replica: Replica, gate: threading.Event) -> None:
+        with self._lock:
+            first = not self._struck
+            if first:
+                log_end = replica.hami.process.mark()
+                self._pair.take_down(replica, functools.partial(self._action, replica))
+                self._struck.append((replica, time.monotonic(), log_end))
+        if not first or not self._hold:
+            gate.set()
+
+    def wait(self) -> tuple[Replica, float, int]:
+        """Who was struck, when, and where its log ended then."""
+        self._pair.until(lambda: self._struck, "the leader makes that write")
+        return self._struck[0]
+
+    def let_go(self) -> None:
+        """Nothing is held any more."""
+        for gate in self._gates:
+            gate.set()
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +150,7 @@ def pair(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             hami.start()
             second.start()
             cluster.add_nodes(["a100x8"] * 3)
-            plane.wait_http(second, f"https://127.0.0.1:{health}/healthz", 30)
+            plane.wait_http(second, f"https://127.0.0.1:{health}/healthz", PATIENCE_S)
             a = Replica("host-a", plane.hami_kube_scheduler, cluster.scheduler)
             yield Pair(cluster, [a, Replica("host-b", second, hami)])
         finally:
@@ -129,30 +185,37 @@ def assert_clean(pair: Pair, pods: list[Object], running: int) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("how", ["kube-scheduler killed", "both hang, and go on later"])
-def test_lease_lost_in_the_middle_of_200_pods(pair: Pair, workspace: Workspace, how: str) -> None:
+def kill_kube_scheduler(replica: Replica) -> None:
+    replica.kube_scheduler.kill()
+
+
+def hang(replica: Replica) -> None:
+    replica.signal(signal.SIGSTOP)
+
+
+@pytest.mark.parametrize(
+    ("how", "lose"), [("kube-scheduler killed", kill_kube_scheduler), ("both hang, and go on later", hang)]
+)
+def test_lease_lost_in_the_middle_of_200_pods(
+    pair: Pair, workspace: Workspace, how: str, lose: Callable[[Replica], None]
+) -> None:
+    """The lease is lost with the 40th Binding on its way."""
     pair.reset()
-    old = pair.leader()
-    new = pair.other(old)
+    strike = Strike(pair, lose, hold=False, method="POST", path=r"/binding$", every=40)
     started = time.monotonic()
     pair.api.post_all(f"{workspace.path}/pods", small_pods(MANY))
-    wait_until(lambda: old.bindings() >= 40, 60, "40 pods bound")
-    lost = time.monotonic()
-    if how == "kube-scheduler killed":
-        old.kube_scheduler.kill()
-    else:
-        old.signal(signal.SIGSTOP)
+    old, lost, _ = strike.wait()
+    new = pair.other(old)
+    before = new.bindings()
     try:
-        wait_until(lambda: new.bindings() > 0, 40, "the other replica binds", interval_s=0.01)
+        pair.until(lambda: new.bindings() > before, "the other replica binds", interval_s=0.01)
         results.note(TABLE, f"handover pause, {how}", f"{time.monotonic() - lost:5.1f} s")
-        wait_until(lambda: new.bindings() >= 20, 40, "the other one is at work")
-        pair.revive(old)
-        pods = workspace.wait_all_running(MANY, 120)
-        results.note(TABLE, f"200 pods run, {how}", f"{time.monotonic() - started:5.1f} s")
+        pair.until(lambda: new.bindings() >= before + 20, "the other one is at work")
     finally:
-        old.signal(signal.SIGCONT)
-    assert 0 < old.bindings() < MANY
-    assert_clean(pair, pods, MANY)
+        pair.revive_all()
+    pair.until(lambda: running_in(workspace) == MANY, "all run")
+    results.note(TABLE, f"200 pods run, {how}", f"{time.monotonic() - started:5.1f} s")
+    assert_clean(pair, workspace.pods(), MANY)
 
 
 @pytest.mark.parametrize(
@@ -165,32 +228,22 @@ def test_stopped_in_the_hand_off_while_the_other_fills_the_node(
 ) -> None:
     """17 pods for a node with room for 16; the first one's hand-off hangs with its scheduler."""
     pair.reset()
-    old = pair.leader()
-    new = pair.other(old)
-    stopped, go = threading.Event(), threading.Event()
-
-    def stop() -> None:
-        old.signal(signal.SIGSTOP)
-        stopped.set()
-
-    old.hami.proxy.add(Fault(when=when, method=method, path=path, callback=stop, hold=go))  # type: ignore[arg-type]
+    strike = Strike(pair, hang, hold=True, when=when, method=method, path=path)
     node = {"kubernetes.io/hostname": "node-01"}
     started = time.monotonic()
     try:
         workspace.add(pod("first", HALF_A_CARD, nodeSelector=node))
-        assert stopped.wait(20)
-        pair.wait_leader(new)
+        old, _, log_end = strike.wait()
+        pair.until(lambda: pair.leader() is pair.other(old), "the other one leads")
         pods = [pod(f"p{index:02d}", HALF_A_CARD, nodeSelector=node) for index in range(16)]
         pair.api.post_all(f"{workspace.path}/pods", pods)
-        wait_until(lambda: running_in(workspace) >= 15, 60, "the other one fills the node")
+        pair.until(lambda: running_in(workspace) >= 15, "the other one fills the node")
     finally:
-        go.set()
-        pair.revive(old)
-    wait_until(lambda: running_in(workspace) == 16, 60, "all that fit run")
+        strike.let_go()
+        pair.revive_all()
+    pair.until(lambda: running_in(workspace) == 16, "all that fit run")
     results.note(TABLE, f"stopped, {method} {when} it took effect", f"{time.monotonic() - started:5.1f} s")
-    wait_until(
-        lambda: "does not lead" in old.hami.log_tail(400) or "follows" in old.hami.log_tail(400), 20, "it follows"
-    )
+    pair.until(lambda: any(words in old.hami.process.said(log_end) for words in FOLLOWING), "it follows")
     assert_clean(pair, workspace.pods(), 16)
 
 

@@ -198,6 +198,6 @@ class Scenario(Strict, frozen=True):
     """`hard` of a ResourceQuota in the namespace; keys are the part after `limits.nvidia.com/`."""
     alone: bool = False
     """It disturbs others, or they would disturb it: nothing else runs meanwhile."""
-    limit_s: float = 25.0
+    limit_s: float = 120.0
     """For each expectation."""
     differs: Differs | None = None

@@ -21,15 +21,14 @@ from hami.certs import make
 from hami.sim.cluster import SimCluster
 from hami.sim.scheduler.config import load
 from tests.cluster import build
-from tests.cluster.components import BIND_WAIT, HAMI, PROFILES, Cluster, node_entry
-from tests.cluster.controlplane import MANIFESTS, SCHEDULER_NAME, ControlPlane
-from tests.cluster.processes import NotReadyError, Process, free_ports
+from tests.cluster.components import BIND_MARGIN_S, HAMI, PROFILES, Cluster, node_entry
+from tests.cluster.controlplane import BIND_TIMEOUT_S, MANIFESTS, SCHEDULER_NAME, ControlPlane
+from tests.cluster.processes import PATIENCE_S, NotReadyError, Process, free_ports
 from tests.scenarios.api import JSON_PATCH, Api, ApiError
 from tests.scenarios.objects import REGISTER, VENDOR
 
 SIM, REAL = "sim", "real"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-READY_S = 60.0
 POLL_S = 0.05
 
 
@@ -104,7 +103,7 @@ class World:
         return [card["id"] for card in sorted(cards, key=lambda card: card.get("index", 0))]
 
 
-async def until(true: Callable[[], Awaitable[bool]], what: str, timeout_s: float = READY_S) -> None:
+async def until(true: Callable[[], Awaitable[bool]], what: str, timeout_s: float = PATIENCE_S) -> None:
     """Returns once `true` says so. Raises NotReadyError at the deadline."""
     deadline = time.monotonic() + timeout_s
     while not await true():
@@ -176,7 +175,7 @@ def _rendered(folder: Path, manifest: str, **values: str) -> Path:
     path = folder / manifest
     path.write_text(
         string.Template((MANIFESTS / manifest).read_text()).substitute(
-            {"KUBECONFIG": "", "MAX_BACKOFF_S": "10", **values}
+            {"KUBECONFIG": "", "MAX_BACKOFF_S": "10", "BIND_TIMEOUT_S": str(BIND_TIMEOUT_S), **values}
         )
     )
     return path
@@ -188,7 +187,8 @@ def _scheduler_command(folder: Path, kubeconfig: Path, urls: tuple[str, str]) ->
     command = [HAMI, "scheduler", "--kubeconfig", kubeconfig, "--http_bind", address]
     command += ["--cert_file", folder / "certs" / make.CERT_FILE, "--key_file", folder / "certs" / make.KEY_FILE]
     command += ["--scheduler-name", SCHEDULER_NAME, "--metrics-bind-address", metrics, "-v=3"]
-    command += ["--node-lock-retry-timeout", BIND_WAIT, "--device-config-file", MANIFESTS / "device-config.yaml"]
+    bind_wait = f"{BIND_TIMEOUT_S - BIND_MARGIN_S}s"
+    command += ["--node-lock-retry-timeout", bind_wait, "--device-config-file", MANIFESTS / "device-config.yaml"]
     return [str(part) for part in command]
 
 

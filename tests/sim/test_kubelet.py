@@ -197,7 +197,7 @@ async def test_a_deleted_pod_ends_within_its_grace_and_frees_its_devices(cluster
     await cluster.until(path("p"), phase("Running"))
     code_free = {"gracePeriodSeconds": 1}
     await cluster.client.request("DELETE", path("p"), code_free)
-    await cluster.until(path("p"), lambda pod: not pod, timeout_s=5)
+    await cluster.until(path("p"), lambda pod: not pod, timeout_s=25)
     await on_node(cluster, gpu_pod("p"))
     await cluster.until(path("p"), phase("Running"))
 

@@ -83,7 +83,7 @@ async def start(cluster: SimCluster, *extenders: ExtenderConfig, **changes: Any)
 async def until_event(cluster: SimCluster, name: str, reason: str) -> None:
     """Wait until the pod has an event of that reason."""
     subscription = cluster.api.store.subscribe(EVENTS, None)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not any(reason == have for _, have, _ in await events(cluster, name)):
             await subscription.get()
     cluster.api.store.unsubscribe(EVENTS, subscription)

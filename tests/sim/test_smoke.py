@@ -69,7 +69,7 @@ async def test_kubectl_works_on_it(tmp_path: Path) -> None:
             return output
 
         assert "pod/a created" in await kubectl("apply", "-f", str(manifest))
-        await kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=10s")
+        await kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=60s")
         table = (await kubectl("get", "pods", "-o", "wide")).splitlines()
         assert table[0].split()[:5] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
         assert table[1].split()[:3] == ["a", "1/1", "Running"]

@@ -30,7 +30,7 @@ class Stream:
     async def next(self, bookmarks: bool = False) -> dict[str, Any] | None:
         """The next event, None at the end of the stream."""
         while True:
-            line = await asyncio.wait_for(self._response.content.readline(), 5)
+            line = await asyncio.wait_for(self._response.content.readline(), 60)
             if not line:
                 return None
             event: dict[str, Any] = msgspec.json.decode(line)

@@ -37,7 +37,8 @@ from tests.tools.watch_faults import WatchFaults, late_lines
 When = Literal["before", "after"]
 READS = ("GET", "HEAD", "OPTIONS")
 HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length")
-START_TIMEOUT_S = 10
+LOOP_TIMEOUT_S = 120.0
+"""For what the proxy's own thread does; a busy machine may let it wait."""
 CLOSING_ROUNDS = 20
 
 
@@ -55,8 +56,8 @@ class Write:
 class Fault:
     """What to do to which request.
 
-    `number` chooses the nth write since the last reset, `method` and `path` (regular expressions) choose by kind;
-    all that are given must match. `when` places the fault before or after the API server sees the request. With a
+    `number` chooses the nth write since the last reset, `method`, `path` and `body` (regular expressions) choose by
+    kind; all that are given must match. `when` places the fault before or after the API server sees the request. With a
     `callback` (run on a worker thread, it may block) or `lose`, the answer is lost and the connection broken; with
     `status` the proxy answers by itself. With `hold` the request waits until that event is set, after `callback` ran,
     and goes on as if nothing had happened. `times` is how often the fault strikes before it is spent; it strikes each
@@ -67,6 +68,7 @@ class Fault:
     number: int | None = None
     method: str = ".*"
     path: str = ".*"
+    body: str = ""
     callback: Callable[[], object] | None = None
     lose: bool = False
     status: int | None = None
@@ -78,7 +80,7 @@ class Fault:
     """How many requests it could have struck."""
     struck: int = 0
 
-    def strikes(self, when: When, method: str, path: str, number: int | None) -> bool:
+    def strikes(self, when: When, method: str, path: str, number: int | None, body: str = "") -> bool:
         """True when the fault applies to this request at this moment."""
         return (
             self.times > 0
@@ -86,12 +88,21 @@ class Fault:
             and (self.number is None or self.number == number)
             and re.fullmatch(self.method, method) is not None
             and re.search(self.path, path) is not None
+            and re.search(self.body, body) is not None
         )
 
     @property
     def breaks_connection(self) -> bool:
         """True when the component gets no answer."""
         return self.lose or (self.callback is not None and self.hold is None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenWatch:
+    """A watch that the API server answers: what is watched, and how its events are harmed."""
+
+    path: str
+    faults: WatchFaults
 
 
 class FaultProxy:
@@ -111,7 +122,7 @@ class FaultProxy:
         self._writes: list[Write] = []
         self._faults: list[Fault] = []
         self._requests: Counter[str] = Counter()
-        self._watches: set[asyncio.Task[Any]] = set()
+        self._watches: dict[asyncio.Task[Any], OpenWatch | None] = {}
         self._away = False
         self._watch_faults = WatchFaults()
         self._loop = asyncio.new_event_loop()
@@ -124,13 +135,13 @@ class FaultProxy:
     def start(self) -> None:
         """Listen on two free loopback ports; afterwards `url` and `admin_url` are set."""
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(START_TIMEOUT_S)
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(LOOP_TIMEOUT_S)
 
     def stop(self) -> None:
         """Break all connections and end the thread."""
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(START_TIMEOUT_S)
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(LOOP_TIMEOUT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(START_TIMEOUT_S)
+        self._thread.join(LOOP_TIMEOUT_S)
         self._loop.close()
 
     @property
@@ -160,6 +171,12 @@ class FaultProxy:
         self._away = False
         self._watch_faults = WatchFaults()
 
+    @property
+    def open_watches(self) -> list[OpenWatch]:
+        """Watches that are being answered."""
+        with self._lock:
+            return [watch for watch in self._watches.values() if watch is not None]
+
     def harm_watches(self, faults: WatchFaults) -> None:
         """From now until `reset`, for watches that begin later."""
         self._watch_faults = faults
@@ -173,12 +190,16 @@ class FaultProxy:
         """Break every open watch; returns how many there were."""
 
         async def cut() -> int:
-            watches = list(self._watches)
-            for watch in watches:
-                watch.cancel()
-            return len(watches)
+            return self._cut()
 
-        return asyncio.run_coroutine_threadsafe(cut(), self._loop).result(START_TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(cut(), self._loop).result(LOOP_TIMEOUT_S)
+
+    def _cut(self) -> int:
+        """On the loop's thread."""
+        watches = list(self._watches)
+        for watch in watches:
+            watch.cancel()
+        return len(watches)
 
     async def _start(self) -> None:
         connector = TCPConnector(ssl=self._client_tls, limit=0)
@@ -204,8 +225,7 @@ class FaultProxy:
         return f"{'https' if tls else 'http'}://{host}:{port}"
 
     async def _stop(self) -> None:
-        for watch in list(self._watches):
-            watch.cancel()
+        self._cut()
         for runner in self._runners:
             await runner.cleanup()
         assert self._session is not None
@@ -221,7 +241,7 @@ class FaultProxy:
             return web.Response(status=http.HTTPStatus.BAD_GATEWAY)
         number = self._record(request)
         body = await request.read()
-        fault = self._take("before", request, number)
+        fault = self._take("before", request, number, body)
         if fault is not None:
             answer = await self._apply(fault, request)
             if answer is not None:
@@ -232,16 +252,17 @@ class FaultProxy:
         assert self._session is not None
         headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
         task = asyncio.current_task()
+        assert task is not None
         is_watch = "watch" in request.query
-        if is_watch and task is not None:
-            self._watches.add(task)
+        if is_watch:
+            self._note_watch(task, None)
         try:
             async with self._session.request(
                 request.method, URL(self._upstream + request.raw_path, encoded=True), data=body or None, headers=headers
             ) as upstream:
                 if number is not None:
                     self._settle(number, upstream.status)
-                fault = self._take("after", request, number)
+                fault = self._take("after", request, number, body)
                 answer = await self._apply(fault, request) if fault is not None else None
                 if answer is not None:
                     return answer
@@ -249,6 +270,8 @@ class FaultProxy:
                 response = web.StreamResponse(status=upstream.status, headers=kept)
                 await response.prepare(request)
                 watch_faults = self._watch_faults if is_watch else WatchFaults()
+                if is_watch:
+                    self._note_watch(task, OpenWatch(request.path, watch_faults))
                 async with contextlib.aclosing(late_lines(upstream.content.iter_any(), watch_faults)) as chunks:
                     try:
                         async for chunk in chunks:
@@ -262,8 +285,12 @@ class FaultProxy:
             self._break(request)
             raise
         finally:
-            if task is not None:
-                self._watches.discard(task)
+            with self._lock:
+                self._watches.pop(task, None)
+
+    def _note_watch(self, task: asyncio.Task[Any], watch: OpenWatch | None) -> None:
+        with self._lock:
+            self._watches[task] = watch
 
     async def _apply(self, fault: Fault, request: web.Request) -> web.StreamResponse | None:
         """Do what the fault says; an answer when the request ends here."""
@@ -299,10 +326,11 @@ class FaultProxy:
             if number <= len(self._writes):  # a reset may have come between
                 self._writes[number - 1] = dataclasses.replace(self._writes[number - 1], status=status)
 
-    def _take(self, when: When, request: web.Request, number: int | None) -> Fault | None:
+    def _take(self, when: When, request: web.Request, number: int | None, body: bytes) -> Fault | None:
+        text = body.decode(errors="replace")
         with self._lock:
             for fault in self._faults:
-                if fault.strikes(when, request.method, request.path_qs, number):
+                if fault.strikes(when, request.method, request.path_qs, number, text):
                     fault.met += 1
                     if fault.met % fault.every:
                         continue
@@ -324,10 +352,7 @@ class FaultProxy:
         return web.json_response({})
 
     async def _admin_cut(self, request: web.Request) -> web.Response:
-        watches = list(self._watches)
-        for watch in watches:
-            watch.cancel()
-        return web.json_response({"cut": len(watches)})
+        return web.json_response({"cut": self._cut()})
 
     async def _admin_reset(self, request: web.Request) -> web.Response:
         self.reset()

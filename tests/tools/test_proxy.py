@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.pki import Authority
-from tests.tools.proxy import Fault, FaultProxy
+from tests.tools.proxy import Fault, FaultProxy, OpenWatch
 from tests.tools.watch_faults import WatchFaults, doubled, late_lines, reordered
 
 
@@ -141,7 +141,7 @@ async def test_holds_a_request_and_lets_it_go_on_later(
     stopped, go = threading.Event(), threading.Event()
     proxy.add(Fault(method="POST", path="/binding$", callback=stopped.set, hold=go))
     call = asyncio.ensure_future(component.post("/api/v1/namespaces/default/pods/p/binding"))
-    assert await asyncio.to_thread(stopped.wait, 5)
+    assert await asyncio.to_thread(stopped.wait, 60)
     assert upstream.seen == []
     go.set()
     async with await call as response:
@@ -157,6 +157,27 @@ async def test_strikes_every_third_request_only(proxy: FaultProxy, component: ai
             statuses.append(response.status)
     assert statuses == [200, 200, 429, 200, 200, 429, 200]
     assert (fault.struck, proxy.requests) == (2, {"PATCH node": 7})
+
+
+async def test_strikes_by_what_is_written(proxy: FaultProxy, component: aiohttp.ClientSession) -> None:
+    given_back = r'"hami.io/mutex.lock":null'
+    fault = proxy.add(Fault(method="PATCH", path="/nodes/", body=given_back, status=409))
+    statuses = []
+    for token in ('"t,n,p"', "null"):
+        body = f'{{"metadata":{{"annotations":{{"hami.io/mutex.lock":{token}}}}}}}'
+        async with component.patch("/api/v1/nodes/n1", data=body) as response:
+            statuses.append(response.status)
+    assert (statuses, fault.struck) == ([200, 409], 1)
+
+
+async def test_tells_which_watches_are_open_and_harmed(proxy: FaultProxy, component: aiohttp.ClientSession) -> None:
+    late = WatchFaults(delay_s=0.01)
+    async with component.get("/pods?watch=1") as plain:
+        assert await plain.content.readline() == b"one\n"
+        proxy.harm_watches(late)
+        async with component.get("/nodes?watch=1") as harmed:
+            assert await harmed.content.readline() == b"one\n"
+            assert proxy.open_watches == [OpenWatch("/pods", WatchFaults()), OpenWatch("/nodes", late)]
 
 
 async def test_an_api_server_that_is_away_breaks_watches_and_answers_nothing(
