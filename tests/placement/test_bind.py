@@ -112,6 +112,18 @@ async def test_epoch_fence_sees_what_another_leader_bound(setup: Setup) -> None:
     assert setup.api.lock("n1") == ""
 
 
+async def test_the_list_takes_off_the_books_what_was_deleted_behind_our_watch(setup: Setup) -> None:
+    setup.strange_epoch()
+    setup.api.put_pod(annotated(make_pod("old"), "n1", "GPU-1,NVIDIA,16384,100:;"))
+    setup.reserve(make_pod("waits", container(memory_mib=100)))
+    setup.reserve(make_pod("p"))
+    setup.api.world = None
+    setup.api.delete_pod("default", "old")
+    setup.api.world = setup.world
+    assert await setup.bind() == ""
+    assert set(setup.world.ledger.uids_on("n1")) == {"uid-p", "uid-waits"}, "reservations are in no list and stay"
+
+
 async def test_epoch_fence_moves_to_a_free_card(setup: Setup) -> None:
     setup.strange_epoch()
     setup.reserve(make_pod("p", container(memory_mib=16384)))
