@@ -1,4 +1,4 @@
-"""The smallest changes that would make a pod fit: single ones, and pairs where no single one would do.
+"""The smallest changes that would make a pod fit: single ones; pairs where no single one would do; else more together.
 
 Every change is tried with the evaluator before it is named, so each one holds by itself. Amounts are found by halving:
 that the largest fitting amount is named is sure only where less never fits worse.
@@ -17,7 +17,9 @@ from hami.core.fit import Fit, evaluate
 from hami.core.model import NO_USE, DeviceRequest, NodeState, PodRequest
 from hami.core.objects import Pod
 from hami.core.quota import Room
+from hami.placement.change_edits import Teller
 from hami.placement.change_pairs import Pair, PairSearch
+from hami.placement.change_sets import SetSearch
 from hami.placement.changes import (
     Change,
     ChangeKind,
@@ -29,7 +31,7 @@ from hami.placement.changes import (
     wait_change,
 )
 from hami.placement.claims import Claim
-from hami.placement.pod_edits import without_annotation
+from hami.placement.pod_edits import with_amount, without_annotation
 from hami.placement.what_if import Amount, Find, Scene, ShapeOf, Stage
 from hami.placement.world import World
 
@@ -49,6 +51,7 @@ class ChangeSearch:
         self._room = world.quotas.room(self._namespace)
         self._stage = Stage(world, shape_of, find, self._namespace)
         self._start = Scene(pod)
+        self._teller = Teller(world, self._stage, self._start)
 
     def singles(self) -> tuple[Change, ...]:
         """At most one change of each kind; amounts first, the smallest part first."""
@@ -66,13 +69,15 @@ class ChangeSearch:
         """Two changes together, for a pod that no single one helps."""
         amounts, annotations = list(self._amounts()), self._telling_annotations()
         plain = functools.reduce(without_annotation, annotations, self._pod)
-        roomy = {
-            name
-            for name, state in self._states()
-            if self._takes(msgspec.structs.replace(_emptied(state), cordoned=frozenset()), self._shape_of(plain))
-        }
-        in_the_way = self._in_the_way(roomy)
-        return PairSearch(self._world, self._stage, self._start, amounts, annotations, in_the_way).all()
+        least = functools.reduce(
+            lambda pod, each: with_amount(pod, each[1].index, each[1].resource, each[1].lowest), amounts, plain
+        )
+        in_the_way = [claim for pod in (plain, least) for claim in self._in_the_way(self._roomy_for(pod))]
+        return PairSearch(self._world, self._teller, amounts, annotations, _each_once(in_the_way)).all()
+
+    def together(self) -> tuple[Change, ...]:
+        """More changes together, for a pod that no two help; none can be left out."""
+        return SetSearch(self._world, self._teller, list(self._amounts()), self._telling_annotations()).smallest()
 
     def on_empty_node(self) -> str:
         """The first node that would take the pod if nothing ran there and no quota held; empty if none would."""
@@ -182,6 +187,14 @@ class ChangeSearch:
         node = self._stage.place(raised) if self._room is not None else ""
         return quota_change(self._world, self._stage, raised, node) if node else None
 
+    def _roomy_for(self, pod: Pod) -> set[str]:
+        """Nodes that would take the pod if nothing ran there and all cards were in use."""
+        shape = self._shape_of(pod)
+        empty = (
+            (name, msgspec.structs.replace(_emptied(state), cordoned=frozenset())) for name, state in self._states()
+        )
+        return {name for name, state in empty if self._takes(state, shape)}
+
     def _states(self) -> Iterator[tuple[str, NodeState]]:
         for name in sorted(self._world.inventory.names()):
             view = self._world.view(name)
@@ -193,6 +206,10 @@ class ChangeSearch:
 
     def _takes(self, state: NodeState, shape: PodRequest | None, room: Room | None = None) -> bool:
         return shape is not None and isinstance(evaluate(state, shape, self._world.registry, room), Fit)
+
+
+def _each_once(claims: list[Claim]) -> list[Claim]:
+    return list({claim.uid: claim for claim in claims}.values())
 
 
 def _emptied(state: NodeState) -> NodeState:

@@ -53,6 +53,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """Each alone would make it fit; the smallest first."""
     pairs: tuple[Pair, ...] = ()
     """Where no single change would do: two that do together."""
+    together: tuple[Change, ...] = ()
+    """Where no two would do: more that do together, none of which can be left out."""
     on_empty_node: str = ""
     """For a pod that does not fit: a node that would take it if nothing ran there; empty if none would."""
 
@@ -90,8 +92,18 @@ class Explainer:
         search = ChangeSearch(self._world, self._shape_of, self.find, pod, shape)
         empty, singles = search.on_empty_node(), search.singles()
         pairs = search.pairs() if not singles else ()
+        together = search.together() if not singles and not pairs else ()
+        if len(together) == 2:
+            pairs, together = ((together[0], together[1]),), ()
         return Explanation(
-            ready, request=shape, nodes=nodes, excess=excess, changes=singles, pairs=pairs, on_empty_node=empty
+            ready,
+            request=shape,
+            nodes=nodes,
+            excess=excess,
+            changes=singles,
+            pairs=pairs,
+            together=together,
+            on_empty_node=empty,
         )
 
     def find(self, shape: PodRequest, room: Room | None) -> str:

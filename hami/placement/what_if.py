@@ -65,6 +65,14 @@ class Stage:
         touched = {name for name, _ in scene.uncordoned} | {claim.node for claim in claims}
         return found or next((name for name in sorted(touched) if self._fits(name, scene, shape, room)), "")
 
+    def takes(self, scene: Scene, node: str) -> bool:
+        """Whether a node would take the pod."""
+        shape = self._shape_of(scene.pod)
+        if shape is None or not shape.asks_for_devices:
+            return False
+        room = None if scene.quota_raised else self._world.quotas.room(self._namespace, *self.gone(scene))
+        return self._fits(node, scene, shape, room)
+
     def fit(self, scene: Scene, node: str) -> Fit | None:
         """What the pod would get on a node if no quota held."""
         shape, state = self._shape_of(scene.pod), self._state(node, scene)

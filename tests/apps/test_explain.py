@@ -129,6 +129,24 @@ def test_two_changes_where_no_single_one_would_do(run: Cli) -> None:
     ]
 
 
+def test_three_changes_where_no_two_would_do(run: Cli) -> None:
+    """Two cards, two pods on them, and the pod wants both whole and a model that is not there."""
+    held = [holding(name, f"GPU-n1{at},NVIDIA,9000,50:;", "n1") for at, name in enumerate("ab")]
+    asking = pod("p", annotations={"nvidia.com/use-gputype": "H100"}, gpu=2, gpumem=16384, gpucores=100)
+    run.holds(node("n1"), *held, asking)
+    assert run("default/p") == 1
+    lines = run.out.splitlines()
+    after = lines[lines.index("These 3 together would, and none of them can be left out:") + 1 :]
+    assert [line.strip() for line in after[:3]] == [
+        "1. drop the annotation nvidia.com/use-gputype: H100 (then: node n1)",
+        "2. ask for nvidia.com/gpucores: 50 instead of 100 in container main (then: node n1)",
+        "3. ask for nvidia.com/gpumem: 7384 instead of 16384 in container main (then: node n1)",
+    ]
+    found = run.json("default/p")
+    assert (found["changes"], found["pairs"]) == ([], [])
+    assert [each["kind"] for each in found["together"]] == ["annotation", "cores", "memory"]
+
+
 @pytest.mark.parametrize(
     ("memory", "words"), [(12000, "node n1 if that were empty"), (20000, "not fit even on an empty")]
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
 
 import msgspec
@@ -104,6 +106,76 @@ async def test_pairs_help_where_no_single_change_does() -> None:
                     larger[await placed(world, pod, *more)] += 1
     assert len(kinds) >= 5, kinds
     assert larger[True] * 4 <= larger[False], larger
+
+
+async def test_more_than_two_changes_help_where_no_two_do() -> None:
+    """All together make the pod fit, and none of them can be left out."""
+    sizes: Counter[int] = Counter()
+    kinds: Counter[ChangeKind] = Counter()
+    for seed in range(BLOCKS * 30):
+        world = build(Random(seed), FULL)
+        for pod in world.asking:
+            found = await explained(world, pod)
+            changes = found.together
+            if not changes:
+                continue
+            assert not found.changes
+            assert not found.pairs
+            sizes[len(changes)] += 1
+            kinds.update(change.kind for change in changes)
+            assert await placed(world, pod, *changes), f"{seed} {changes}"
+            assert await useful(world, pod, changes) == changes, f"{seed} {changes}: one can be left out"
+    assert min(sizes) == 3
+    assert sizes[3] > 10
+    assert max(sizes) > 4
+    assert len(kinds) >= 5, kinds
+
+
+async def useful(world: World, pod: Object, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """Those without which the others do not help."""
+    others = {each: [one for one in changes if one is not each] for each in changes}
+    return tuple([each for each, rest in others.items() if not await placed(world, pod, *rest)])
+
+
+async def test_where_no_change_is_named_none_helps() -> None:
+    """Nothing else runs, no card is cordoned, no quota holds; then every choice of annotations and least amounts."""
+    nothing = 0
+    for seed in range(BLOCKS * 30):
+        world = build(Random(seed), FULL)
+        for pod in world.asking:
+            found = await explained(world, pod)
+            names = [node.name for node in found.nodes if node.report is not None]
+            if found.fits or found.refusal or found.changes or found.pairs or found.together or not names:
+                continue
+            nothing += 1
+            roomy = copy.deepcopy(world)
+            roomy.pods, roomy.quotas = [], []
+            for node in roomy.nodes:
+                node["metadata"].setdefault("annotations", {}).pop(DEVICE_CORDON, None)
+            for other in variants(pod):
+                answer = (await subject_of(roomy)).decide(other, names)
+                assert answer.node is None or answer.passthrough, f"{seed} {pod['metadata']['name']}: {other}"
+    assert nothing > 10
+
+
+def variants(pod: Object) -> Iterator[Object]:
+    """The pod with some of its annotations, and with some of its amounts at the least that can be asked for."""
+    notes = sorted(pod["metadata"].get("annotations", {}))[:4]
+    least = {"nvidia.com/gpumem": "1", "nvidia.com/gpucores": "0", "nvidia.com/gpu": "1"}
+    for dropped in subsets(notes):
+        for lowered in subsets(list(least)):
+            other = copy.deepcopy(pod)
+            for key in dropped:
+                del other["metadata"]["annotations"][key]
+            for container in [*other["spec"].get("initContainers", ()), *other["spec"]["containers"]]:
+                limits = container.get("resources", {}).get("limits", {})
+                if "nvidia.com/gpu" in limits:
+                    limits.update({key: least[key] for key in lowered})
+            yield other
+
+
+def subsets(items: list[str]) -> Iterator[tuple[str, ...]]:
+    return itertools.chain.from_iterable(itertools.combinations(items, size) for size in range(len(items) + 1))
 
 
 async def placed(world: World, pod: Object, *changes: Change) -> bool:

@@ -29,6 +29,7 @@ def document(found: Explanation, notes: list[str]) -> dict[str, Any]:
         "nodes": nodes,
         "changes": [_change(each) for each in msgspec.to_builtins(found.changes)],
         "pairs": [[_change(each) for each in pair] for pair in msgspec.to_builtins(found.pairs)],
+        "together": [_change(each) for each in msgspec.to_builtins(found.together)],
         "onEmptyNode": found.on_empty_node,
         "notes": notes,
     }

@@ -51,6 +51,7 @@ class Screen:
         elif found.nodes and not found.fits:
             self._line("No single change of the pod, of a card or of another pod would make it fit.")
             self._pairs(found)
+            self._together(found)
         if found.nodes and not found.fits:
             empty = found.on_empty_node
             self._line(f"It would fit on node {empty} if that were empty." if empty else _NEVER)
@@ -60,6 +61,12 @@ class Screen:
             self._line("Two together would:", "bold")
         for number, (left, right) in enumerate(found.pairs, start=1):
             self._line(f"  {number}. {left.text}, and {right.text} (then: node {left.node})")
+
+    def _together(self, found: Explanation) -> None:
+        if found.together:
+            self._line(f"These {len(found.together)} together would, and none of them can be left out:", "bold")
+        for number, change in enumerate(found.together, start=1):
+            self._line(f"  {number}. {change.text} (then: node {change.node})")
 
     def story(self, story: Story) -> None:
         """A pod that has a node."""
