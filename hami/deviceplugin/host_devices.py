@@ -19,6 +19,8 @@ _LIBRARY_FOLDERS: Final = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "usr/lib64",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib/aarch64-linux-gnu/nvidia/current",
     "lib64",
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",

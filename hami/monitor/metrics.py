@@ -25,6 +25,7 @@ ZONE: Final = "vGPU"
 HOST_LABELS: Final = ("zone", "node", "device_index", "device_uuid", "device_type")
 CONTAINER_LABELS: Final = ("zone", "node", "namespace", "pod", "container", "vdevice_index", "device_uuid")
 MIG_LABELS: Final = ("mig_uuid", "profile", "gpu_instance_id", "compute_instance_id")
+_WHOLE_CARD_PERCENT: Final = 100
 _UUID_CHARS: Final = 40
 """Upstream's label has the first 40 bytes of the region's text."""
 
@@ -65,7 +66,8 @@ def limit_bytes(row: CardOfContainer) -> float:
 
 
 def sm_percent(row: CardOfContainer) -> float:
-    return row.total(lambda usage: usage.sm_percent)
+    """At most 100: samples of several processes overlap (HAMi issue 555)."""
+    return min(_WHOLE_CARD_PERCENT, row.total(lambda usage: usage.sm_percent))
 
 
 _CONTAINER_METRICS: Final[tuple[tuple[str, str, Value], ...]] = (

@@ -42,11 +42,17 @@ _LIBRARY_FOLDERS: Final = (
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib/aarch64-linux-gnu/nvidia/current",
+    "usr/lib/aarch64-linux-gnu/nvidia",
     "lib64",
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
+    "usr/lib",
+    "usr/lib/wsl/lib",
+    "lib",
 )
-"""Where distributions put it (spec/node 1.2)."""
+"""Where distributions put it (spec/node 1.2): also Debian, Jetson, Arch, WSL and, below its own root, NixOS."""
 
 _LEVELS: Final = {
     pynvml.NVML_TOPOLOGY_INTERNAL: "internal",

@@ -102,3 +102,12 @@ def test_what_is_no_file_of_a_region_is_named_and_the_others_are_shown(tmp_path:
     # An empty pipe looks as a region that is not begun.
     assert sorted(name for name, _ in found.problems) == [f"u{i}_main" for i in (1, 3, 4, 5)]
     assert give_feedback(found.uses, time.time()) == ()
+
+
+def test_a_container_keeps_a_card_busy_at_most_wholly(tmp_path: Path) -> None:
+    """Samples of several processes were added up to 300 (HAMi#555)."""
+    busy = ((0, 0, 1, 60, 1), (0, 0, 1, 70, 1), (0, 0, 1, 2**63, 1))
+    container(tmp_path, "u0_main", region("v1.2", processes=busy))
+    container(tmp_path, "u1_main", region("v1.2", processes=busy[:1]))
+    rows = metrics.rows("n", look(tmp_path, _pods(2)).uses)
+    assert [metrics.sm_percent(row) for row in rows] == [100, 60]

@@ -22,9 +22,9 @@ TWO = b"card uuid=GPU-a memory_mib=16384 minor=0 name=A\ncard uuid=GPU-b memory_
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, LOST, VERSION_MISMATCH, UNKNOWN = 3, 4, 6, 13, 15, 18, 999
 
 
-def asked(folder: Path, cards: bytes, *steps: str, **environment: str) -> list[Any]:
-    """What the probe says to each step."""
-    library = folder / "root/usr/lib64/libnvidia-ml.so.1"
+def asked(folder: Path, cards: bytes, *steps: str, where: str = "usr/lib64", **environment: str) -> list[Any]:
+    """What the probe says to each step; `where` below the driver's root its library lies."""
+    library = folder / "root" / where / "libnvidia-ml.so.1"
     library.parent.mkdir(parents=True)
     library.symlink_to(build_fakes() / "driver/12.4/libnvidia-ml.so.1")
     config = folder / "cards.conf"
@@ -102,3 +102,24 @@ def test_a_driver_exchanged_underneath_is_said_in_words(tmp_path: Path) -> None:
     assert said == [
         f"{what}: the driver was exchanged, its library here is the old one" for what in ("cards", "utilisation")
     ]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "usr/lib64", "lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/nvidia/current",
+        "usr/lib/aarch64-linux-gnu/nvidia", "usr/lib", "usr/lib/wsl/lib", "lib",
+    ],
+)  # fmt: skip
+def test_the_drivers_library_is_found_where_distributions_put_it(tmp_path: Path, where: str) -> None:
+    """HAMi#1153, NVIDIA/k8s-device-plugin#1149, #1371: it lay elsewhere, and the node had no cards."""
+    (cards,) = asked(tmp_path, TWO, "cards", where=where)
+    assert [card["uuid"] for card in cards["cards"]] == ["GPU-a", "GPU-b"]
+
+
+def test_a_library_of_another_word_size_is_passed_over(tmp_path: Path) -> None:
+    other = tmp_path / "root/usr/lib64/libnvidia-ml.so.1"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"\x7fELF\x01\x01\x01" + bytes(64))
+    (cards,) = asked(tmp_path, TWO, "cards", where="usr/lib")
+    assert [card["uuid"] for card in cards["cards"]] == ["GPU-a", "GPU-b"]
