@@ -7,16 +7,19 @@ that has one; else nobody, and no pod is harmed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from hami.core.codec import decode_shares, encode_shares
 from hami.core.device_type import DeviceType
 from hami.core.errors import DecodeError
-from hami.core.keys import BIND_PHASE, PHASE_ALLOCATING
+from hami.core.keys import BIND_PHASE, BIND_TIME, PHASE_ALLOCATING
 from hami.core.model import ContainerShares, VendorShares
 from hami.core.objects import Container, Pod
 from hami.core.token import Token
+
+_TIME_DIGITS: Final = 12
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -99,6 +102,30 @@ def whose_calls(
         calls.append(answer)
         pods = [with_rest(answer, vendor)]
     return tuple(calls)
+
+
+def ahead_of(found: Pod, pods: Sequence[Pod], node: str, requested_count: int, vendor: DeviceType) -> Pod | None:
+    """The pod whose call this may be though the token names `found`: bound before it and waiting for the same count.
+
+    A token outlives its time and is given to the next pod while its first owner still waits for a plugin that does not
+    answer (HAMi #3096). kubelet admits pods in the order in which it was given them, so the one ahead comes first,
+    unless kubelet has rejected it, which shows in its phase a moment later. None where the token's word is enough.
+    """
+    ahead = []
+    bound_at_s = _bound_at_s(found)
+    for pod in pods:
+        waits = pod.metadata.uid != found.metadata.uid and pod.metadata.deletion_timestamp is None
+        if waits and _expects_allocate(pod, node) and 0 < _bound_at_s(pod) < bound_at_s:
+            waiting = _waiting(pod, vendor)
+            if not waiting.problem and waiting.segment_of(requested_count) is not None:
+                ahead.append(pod)
+    return min(ahead, key=lambda pod: (_bound_at_s(pod), pod.key), default=None)
+
+
+def _bound_at_s(pod: Pod) -> int:
+    """Unix seconds of the bind; 0 where nobody wrote it."""
+    text = pod.annotations.get(BIND_TIME, "")
+    return int(text) if text.isdecimal() and len(text) <= _TIME_DIGITS else 0
 
 
 def with_rest(call: Call, vendor: DeviceType) -> Pod:

@@ -5,7 +5,7 @@ import pytest
 
 from hami.core.objects import Pod
 from hami.core.token import Token
-from hami.core.whose_call import Call, CallRefusal, whose_call
+from hami.core.whose_call import Call, CallRefusal, ahead_of, whose_call
 from tests.core.build import REGISTRY, gpu, pod, share
 
 (NVIDIA,) = REGISTRY
@@ -134,3 +134,45 @@ def test_a_segment_without_container_has_no_name() -> None:
     outcome = whose_call(token("p"), [waiting("p", f";;{ONE};")], "n1", 1, NVIDIA)
     assert isinstance(outcome, Call)
     assert outcome.container_name == ""
+
+
+# --- a token that was given on while its first owner still waits (HAMi #3096) ---
+
+
+def bound_at(pod: Pod, unix_s: str, *, deleted: bool = False) -> Pod:
+    notes = pod.annotations | ({"hami.io/bind-time": unix_s} if unix_s else {})
+    gone = "2027-01-15T08:00:00Z" if deleted else None
+    meta = msgspec.structs.replace(pod.metadata, annotations=notes, uid=f"uid-{pod.key}", deletion_timestamp=gone)
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+@pytest.mark.parametrize(
+    ("other", "count", "ahead"),
+    [
+        (bound_at(waiting("p1", ONE + ";"), "1000"), 1, True),
+        (bound_at(waiting("p1", f"{ONE};{TWO};", gpu(), gpu(2)), "1000"), 2, True),
+        (bound_at(waiting("p1", f"{ONE};{TWO};", gpu(), gpu(2)), "1000"), 1, True),
+        (bound_at(waiting("p1", TWO + ";"), "1000"), 1, False),
+        (bound_at(waiting("p1", ONE + ";"), "1300"), 1, False),
+        (bound_at(waiting("p1", ONE + ";"), "1301"), 1, False),
+        (bound_at(waiting("p1", ONE + ";"), ""), 1, False),
+        (bound_at(waiting("p1", ONE + ";"), "soon"), 1, False),
+        (bound_at(waiting("p1", "??"), "1000"), 1, False),
+        (bound_at(waiting("p1", ONE + ";", node="n2"), "1000"), 1, False),
+        (bound_at(waiting("p1", ONE + ";", phase="Failed"), "1000"), 1, False),
+        (bound_at(waiting("p1", ";", bind_phase="success"), "1000"), 1, False),
+        (bound_at(waiting("p1", ONE + ";", bind_phase="failed"), "1000"), 1, False),
+        (bound_at(waiting("p1", ONE + ";"), "1000", deleted=True), 1, False),
+    ],
+)
+def test_who_is_ahead_of_the_tokens_pod(other: Pod, count: int, ahead: bool) -> None:
+    found = bound_at(waiting("p2", ONE + ";"), "1300")
+    first = ahead_of(found, [found, other], "n1", count, NVIDIA)
+    assert first == (other if ahead else None)
+
+
+def test_the_first_of_those_ahead_is_named() -> None:
+    pods = [bound_at(waiting(name, ONE + ";"), at) for name, at in (("b", "900"), ("c", "800"), ("a", "900"))]
+    found = bound_at(waiting("p", ONE + ";"), "1300")
+    assert ahead_of(found, [*pods, found], "n1", 1, NVIDIA) is pods[1]
+    assert ahead_of(pods[1], [*pods, found], "n1", 1, NVIDIA) is None
