@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
+from hami.certs.hosts import spelled
 from hami.certs.make import CA_FILE, CERT_FILE, KEY_FILE, make_pair
 from hami.certs.reading import is_signed_by, names_of
 
@@ -117,7 +118,9 @@ def _good(cert: bytes, key: bytes, trusted: bytes, hosts: Sequence[str], now: da
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return False
     in_time = certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
-    return own_key and in_time and names_of(certificate).issuperset(hosts) and bool(_issuers(cert, trusted))
+    return (
+        own_key and in_time and names_of(certificate).issuperset(map(spelled, hosts)) and bool(_issuers(cert, trusted))
+    )
 
 
 def _issuers(cert: bytes, trusted: bytes) -> list[x509.Certificate]:

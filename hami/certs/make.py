@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from hami.certs.hosts import checked, is_address
 from hami.core.errors import CertificateError
 
 CA_FILE: Final = "ca.crt"
@@ -38,6 +39,7 @@ def make_pair(hosts: Sequence[str], now: datetime.datetime, lifetime_days: int) 
     """A new authority and a serving certificate for `hosts` (DNS names and addresses). Raises CertificateError."""
     if not hosts:
         raise CertificateError("a certificate needs at least one host name or address: give --host")
+    hosts = [checked(host) for host in hosts]
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hami-webhook-ca")])
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
@@ -115,10 +117,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _san(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+    return x509.IPAddress(ipaddress.ip_address(host)) if is_address(host) else x509.DNSName(host)
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

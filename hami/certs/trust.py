@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import structlog
 from cryptography import x509
 
+from hami.certs.hosts import spelled
 from hami.certs.keeper import system_now
 from hami.certs.reading import is_signed_by, names_of
 from hami.certs.reload import ServingContext
@@ -103,6 +104,7 @@ def _host(client: Mapping[str, Any]) -> str:
 
 
 def _is_for(certificate: x509.Certificate, host: str) -> bool:
+    host = spelled(host)
     return bool({host, "*." + host.partition(".")[2]} & names_of(certificate))
 
 

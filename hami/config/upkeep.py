@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
+from hami.certs import hosts
 from hami.config import flags
 from hami.config.flags import Flag
-from hami.core.errors import ConfigError
+from hami.core.errors import CertificateError, ConfigError
 
 
 class ObjectName(msgspec.Struct, frozen=True):
@@ -78,7 +79,7 @@ def load(values: Mapping[str, Any]) -> UpkeepSettings:
     settings = UpkeepSettings(
         device_config_map=_object_name("device-config-map", values["device_config_map"]),
         tls_secret=_object_name("tls-secret", values["tls_secret"]),
-        certificate_hosts=values["certificate_host"],
+        certificate_hosts=tuple(_host(text) for text in values["certificate_host"]),
         certificate_days=values["certificate_days"],
         certificate_settle_s=values["certificate_settle"],
         webhook_configuration=values["webhook_configuration"],
@@ -93,6 +94,13 @@ def load(values: Mapping[str, Any]) -> UpkeepSettings:
         names = " and ".join(sorted(namespaces))
         raise ConfigError(f"--device-config-map and --tls-secret must be in one namespace, found {names}")
     return settings
+
+
+def _host(text: str) -> str:
+    try:
+        return hosts.checked(text)
+    except CertificateError as error:
+        raise ConfigError(f"--certificate-host: {error}") from error
 
 
 def file_pair(values: Mapping[str, Any]) -> tuple[Path, Path] | None:

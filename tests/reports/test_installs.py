@@ -53,6 +53,7 @@ def test_b145_the_plugin_runs_on_nodes_that_clouds_taint_for_gpus() -> None:
     [
         ("10.0.0.7", "https://10.0.0.7:31998/webhook"),
         ("fd00::7", "https://[fd00::7]:31998/webhook"),
+        ("[fd00::7]", "https://[fd00::7]:31998/webhook"),
         ("gpu.example", "https://gpu.example:31998/webhook"),
     ],
 )

@@ -109,7 +109,7 @@ or where containers without cards are to be kept from them. */}}
 {{- define "hami.hosts" -}}
 {{- $hosts := list (include "hami.serviceHost" .) (printf "%s.cluster.local" (include "hami.serviceHost" .)) "127.0.0.1" -}}
 {{- if .Values.scheduler.admissionWebhook.customURL.enabled -}}
-{{- $hosts = append $hosts .Values.scheduler.admissionWebhook.customURL.host -}}
+{{- $hosts = append $hosts (trimAll "[]" .Values.scheduler.admissionWebhook.customURL.host) -}}
 {{- end -}}
 {{- uniq $hosts | toJson -}}
 {{- end -}}
