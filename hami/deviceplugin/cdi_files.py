@@ -6,6 +6,8 @@ generators of the same vendor use, so that two of them cannot describe one name 
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -38,7 +40,7 @@ def wanted(settings: PluginSettings) -> bool:
 
 
 class CdiFiles:
-    """Writes them when the cards, or the files on the disk, are others than last time. Blocking: for a thread."""
+    """Writes them when the cards, or the files on the disk, are others than last time. `ensure` and `restore` block."""
 
     def __init__(self, settings: PluginSettings) -> None:
         self._settings = settings
@@ -46,14 +48,31 @@ class CdiFiles:
         self._more: tuple[CdiDevice, ...] = ()
         self._written: dict[Path, SocketIdentity] = {}
         self._features: tuple[CdiClass, ...] = ()
+        self._lock = threading.Lock()
+
+    async def keep(self) -> None:
+        """Puts back what somebody removed or changed, until cancelled: a container that starts anew asks nobody."""
+        while wanted(self._settings):
+            await asyncio.sleep(self._settings.cdi_interval_s)
+            try:
+                await asyncio.to_thread(self.restore)
+            except OSError as error:
+                log.warning("CDI specifications not written", why=str(error))
 
     def ensure(self, cards: Sequence[CardFacts], more: Sequence[CdiDevice] = ()) -> tuple[CdiClass, ...]:
         """Makes the files describe `cards` and `more` (MIG devices); which features there are. Raises OSError."""
         if not wanted(self._settings):
             return ()
-        if (tuple(cards), tuple(more)) != (self._cards, self._more) or not self._unchanged():
-            self._write(tuple(cards), tuple(more))
-        return self._features
+        with self._lock:
+            if (tuple(cards), tuple(more)) != (self._cards, self._more) or not self._unchanged():
+                self._write(tuple(cards), tuple(more))
+            return self._features
+
+    def restore(self) -> None:
+        """Writes the files again as they were last, where they are not so any more. Raises OSError."""
+        with self._lock:
+            if self._cards and not self._unchanged():
+                self._write(self._cards, self._more)
 
     def _unchanged(self) -> bool:
         return bool(self._written) and all(identity(path) == seen for path, seen in self._written.items())

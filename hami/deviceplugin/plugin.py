@@ -49,7 +49,8 @@ class Plugin:
         self.board = Board(settings)
         self.registered = asyncio.Event()
         setup = ContainerSetup(settings)
-        self._mig_setup = MigSetup(settings, setup.cdi)
+        self._cdi = setup.cdi
+        self._mig_setup = MigSetup(settings, self._cdi)
         self._watch = CardWatch(settings, self.board, probe, events, time.monotonic)
         check = self.offer_check = OfferCheck(settings, events, time.monotonic)
         recovery = OperatorRecovery(writer, events, self._watch)
@@ -87,6 +88,7 @@ class Plugin:
                 tasks.create_task(self._watch.run())
                 tasks.create_task(self._annotator.run())
                 tasks.create_task(self._housekeeping.run())
+                tasks.create_task(self._cdi.keep())
                 tasks.create_task(self.mig.run())
                 tasks.create_task(self._endpoints.run())
         finally:

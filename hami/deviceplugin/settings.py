@@ -75,6 +75,8 @@ class PluginSettings(msgspec.Struct, frozen=True):
     require_shim: bool = True
     """Allocate waits for the in-container library on the host; off for simulated cards, which nobody can use up."""
     cdi_root: Path = Path("/var/run/cdi")
+    cdi_interval_s: float = 10.0
+    """How often CDI specifications on the disk are compared with what was written."""
     cdi_hook_path: str = ""
     """NVIDIA's hook tool on the host, written into CDI specifications; empty: none."""
     driver_root: Path = Path("/")
