@@ -231,3 +231,17 @@ def test_the_library_preloaded_twice_counts_once(container: ContainerFactory, tm
     done = box.run("test_alloc", 64, extra=both)
     assert "held used=67108864" in done.stdout
     assert box.run("test_alloc", 128, extra=both).returncode == 2
+
+
+@pytest.mark.parametrize("limit_mib", [60, 4000])
+@pytest.mark.parametrize("cuda", ["11.8", "12.4", "13.5"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_threads_that_roam_over_cards(container: ContainerFactory, limit_mib: int, cuda: str, seed: int) -> None:
+    """Memory is booked on its own card, whatever card is current when it is taken and given back, and by whom: the
+    counters of two cards were wrong at once (HAMi-core#310, #319, HAMi#320)."""
+    cards = [card(i, context_kib=4096) for i in range(3)]
+    box = container(limit_mib=[limit_mib] * 3, cards=cards, cuda=cuda)
+    (said,) = json_lines(box.run("roam", 3, 8, 20, 400, seed))
+    refused = said.pop("refused")
+    assert (refused > 0) == (limit_mib == 60)
+    assert all(said.values())

@@ -18,6 +18,7 @@ PROGRAMS = [
     *(("processes", (name,), 100) for name in SEVERAL),
     *(("replays", (name,), 100) for name in REPLAYS),
     ("racer", (4, 100, 4 * 1024, 32), 128),
+    ("roam", (1, 6, 4, 100, 1), 128),
     ("route_driver", (1024, 64), 1024),
 ]
 
