@@ -44,14 +44,21 @@ def pytest_runtest_makereport(
     """Show with every failure what the cluster and our logs say."""
     report = yield
     if report.failed and here_or_below(item.path):
-        for cluster in RUNNING:
-            report.sections += failure_report.of_cluster(cluster)
-        shown = [cluster.plane for cluster in RUNNING]
-        for plane in BARE:
-            report.sections += failure_report.of_plane(plane) if plane not in shown else []
-        folder = getattr(item, "funcargs", {}).get("tmp_path")
-        report.sections += failure_report.of_files(folder) if folder is not None else []
+        try:
+            report.sections += situation(getattr(item, "funcargs", {}).get("tmp_path"))
+        except Exception as error:  # noqa: BLE001, whatever it is, it must not hide the failure
+            report.sections.append(("nothing can be told of the cluster", repr(error)))
     return report
+
+
+def situation(folder: Path | None) -> list[tuple[str, str]]:
+    """Headings and texts about every cluster that runs, and the logs in the test's own folder."""
+    shown = [cluster.plane for cluster in RUNNING]
+    return [
+        *(section for cluster in RUNNING for section in failure_report.of_cluster(cluster)),
+        *(section for plane in BARE if plane not in shown for section in failure_report.of_plane(plane)),
+        *(failure_report.of_files(folder) if folder is not None else []),
+    ]
 
 
 def here_or_below(path: Path) -> bool:

@@ -15,13 +15,13 @@ from tests.cluster import results
 from tests.cluster.api import ApiError
 from tests.cluster.components import HAMI
 from tests.cluster.controlplane import MANIFESTS, ControlPlane
-from tests.cluster.processes import Process, free_ports, wait_until
+from tests.cluster.processes import PATIENCE_S, Process, free_ports, wait_until
 
 SECRET = "/api/v1/namespaces/kube-system/secrets"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 PODS = "/api/v1/namespaces/default/pods"
 NAME = "renewed-webhook"
-RENEWAL_S = 60.0
+RENEWAL_S = 240.0
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def configuration(url: str) -> dict[str, Any]:
         "clientConfig": {"url": url},
         "failurePolicy": "Fail",
         "sideEffects": "None",
-        "timeoutSeconds": 5,
+        "timeoutSeconds": 30,
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
     }
@@ -69,8 +69,8 @@ def test_renewal_under_pod_creations(running: ControlPlane, tmp_path: Path) -> N
     for each in replicas:
         each.start()
     try:
-        wait_until(lambda: all("synced" in each.tail(100) for each in replicas), 40, "both replicas ready")
-        wait_until(lambda: bundle(running), 40, "a published bundle")
+        wait_until(lambda: all(synced(each) for each in replicas), PATIENCE_S, "both replicas ready")
+        wait_until(lambda: bundle(running), PATIENCE_S, "a published bundle")
         failures, created, renewed_at = [], 0, 0.0
         began_s = time.monotonic()
         while not renewed_at or time.monotonic() < renewed_at + 5:
@@ -83,20 +83,18 @@ def test_renewal_under_pod_creations(running: ControlPlane, tmp_path: Path) -> N
                 failures.append(str(error))
             if not renewed_at and state(running).cert != old.cert:
                 renewed_at = time.monotonic()
-        after = state(running)
         what = f"renewed after {renewed_at - began_s:.1f} s (5 s of them settling) under {created} pod creations"
         results.note("certificates, failure policy Fail", what, f"{len(failures)} failed")
         assert failures == []
-        assert not after.next_cert
-        assert bundle(running) == after.trusted
+        wait_until(lambda: settled(running), PATIENCE_S, "nothing is left to renew, and the bundle says so")
         # Negative control: kube-apiserver does verify. Without replicas to put it right, another authority fails calls.
         for each in replicas:
             each.kill()
         replicas.append(lone := replica(running, tmp_path, ports[0], keeps=False))
         lone.start()
-        wait_until(lambda: "synced" in lone.tail(50), 40, "a replica that keeps nothing")
+        wait_until(lambda: synced(lone), PATIENCE_S, "a replica that keeps nothing")
         set_bundle(running, old.trusted)
-        wait_until(lambda: refused(running), 20, "a call that fails for its certificate")
+        wait_until(lambda: refused(running), PATIENCE_S, "a call that fails for its certificate")
     finally:
         for each in replicas:
             each.kill()
@@ -112,9 +110,19 @@ def replica(plane: ControlPlane, folder: Path, port: int, *, keeps: bool = True)
     return Process(f"replica-{port}-{keeps}", command, folder / f"{port}-{keeps}.log")
 
 
+def synced(process: Process) -> bool:
+    process.require_alive()
+    return "synced" in process.said()
+
+
 def bundle(plane: ControlPlane) -> bytes:
     found = plane.api.get(f"{CONFIGURATIONS}/{NAME}")["webhooks"][0]["clientConfig"]
     return base64.b64decode(found.get("caBundle", ""))
+
+
+def settled(plane: ControlPlane) -> bool:
+    now = state(plane)
+    return not now.next_cert and bundle(plane) == now.trusted
 
 
 def set_bundle(plane: ControlPlane, pem: bytes) -> None:

@@ -14,7 +14,7 @@ from tests.cluster.api import Api, ApiError
 from tests.cluster.build import Binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.pods import gpu_pod
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import PATIENCE_S, wait_until
 
 PARENT = """
 import sys, time
@@ -38,7 +38,9 @@ def test_versions_and_default_scheduler(started: ControlPlane) -> None:
     assert f"Server Version: v{started.binaries.kubernetes_version}" in started.kubectl("version")
     started.api.post("/api/v1/namespaces/default/pods", gpu_pod("no-node", {}))
     wait_until(
-        lambda: "no nodes available" in started.kubectl("describe", "pod", "no-node"), 20, "default-scheduler's event"
+        lambda: "no nodes available" in started.kubectl("describe", "pod", "no-node"),
+        PATIENCE_S,
+        "default-scheduler's event",
     )
     started.kubectl("delete", "pod", "no-node", "--now")
 
@@ -63,7 +65,8 @@ def test_our_identities_have_the_charts_rights_only(
     api = Api(started.server, started.authority.cert, started.service_account_pair(account))
     with contextlib.closing(api) as identity:
         if allowed:
-            assert "items" in identity.call(method, path)
+            # The API server sees new roles a moment after they are made.
+            wait_until(lambda: "items" in identity.call(method, path), PATIENCE_S, f"{account} may {method} {path}")
             return
         with pytest.raises(ApiError) as refused:
             identity.call(method, path, {} if method == "PATCH" else None, "application/merge-patch+json")
@@ -79,7 +82,7 @@ def test_nothing_outlives_a_killed_parent(binaries: Binaries, tmp_path: Path) ->
             assert all(running(pid) for pid in pids)
         finally:
             parent.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(running(pid) for pid in pids), 10, f"{pids} dead")
+    wait_until(lambda: not any(running(pid) for pid in pids), PATIENCE_S, f"{pids} dead")
 
 
 def running(pid: int) -> bool:

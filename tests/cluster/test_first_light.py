@@ -21,7 +21,7 @@ from tests.cluster.pods import (
     annotation,
     gpu_pod,
 )
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.tools.audit import audit_cluster
 
 NODES = ["a100x4", "a100x4"]
@@ -47,9 +47,11 @@ def registered_cards(cluster: Cluster, node: str) -> list[dict[str, Any]]:
 
 def test_apply_wait_describe(cluster: Cluster, workspace: Workspace) -> None:
     assert "pod/share created" in kubectl_apply(cluster, workspace, gpu_pod("share", {"gpumem": 3000, "gpucores": 30}))
-    cluster.kubectl("wait", "-n", workspace.name, "--for=condition=Ready", "pod/share", "--timeout=30s")
+    cluster.kubectl("wait", "-n", workspace.name, "--for=condition=Ready", "pod/share", f"--timeout={PATIENCE_S:.0f}s")
     pod = workspace.pod("share")
     node = pod["spec"]["nodeName"]
+    for reason in ("FilteringSucceed", "BindingSucceed"):
+        workspace.wait_event("share", reason)  # they are written after the Binding
     described = cluster.kubectl("describe", "pod", "share", "-n", workspace.name)
     assert f"find fit node({node})" in described
     assert f"Successfully binding node [{node}] to {workspace.name}/share" in described
@@ -75,7 +77,7 @@ def test_hand_off_is_finished_when_the_pod_runs(cluster: Cluster, workspace: Wor
         assert pod["metadata"]["labels"][CHOSEN_NODE] == node["metadata"]["name"]
         return True
 
-    wait_until(finished, 10, "hand-off finished")
+    wait_until(finished, PATIENCE_S, "hand-off finished")
 
 
 def test_containers_get_exactly_what_the_annotation_says(cluster: Cluster, workspace: Workspace) -> None:
@@ -152,7 +154,7 @@ def test_waits_for_room_and_takes_it_when_it_is_given_back(cluster: Cluster, wor
     workspace.wait_event("late", "FilteringFailed", "1 nodes CardInsufficientMemory(node-00)")
     assert "CardInsufficientMemory" in cluster.kubectl("describe", "pod", "late", "-n", workspace.name)
     workspace.remove("all")
-    workspace.wait_phase("late", timeout_s=10)
+    workspace.wait_phase("late")
 
 
 def test_more_pods_than_room_fill_the_cards_exactly(cluster: Cluster, workspace: Workspace) -> None:
@@ -161,14 +163,14 @@ def test_more_pods_than_room_fill_the_cards_exactly(cluster: Cluster, workspace:
     limits = {"gpu": 1, "gpumem-percentage": 50, "gpucores": 50}
     pods = [gpu_pod(f"p{index}", limits, nodeSelector=on_first_node) for index in range(room + 4)]
     cluster.api.post_all(f"{workspace.path}/pods", pods)
-    workspace.wait_all_running(room, 60)
+    workspace.wait_all_running(room)
 
     def rest_is_refused() -> bool:
         waiting = [pod["metadata"]["name"] for pod in workspace.pods() if pod["status"]["phase"] == "Pending"]
         assert len(waiting) == 4, waiting
         return all(any("no available node" in one.message for one in workspace.events(name)) for name in waiting)
 
-    wait_until(rest_is_refused, 30, "the four that do not fit are told so")
+    wait_until(rest_is_refused, PATIENCE_S, "the four that do not fit are told so")
     report = audit_cluster(cluster.plane.admin_kubeconfig)
     assert report.faults == []
     held = [holders for (node, _), holders in report.holders.items() if node == "node-00"]

@@ -11,7 +11,7 @@ from tests.cluster.components import Cluster
 from tests.cluster.conftest import running
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.pods import ALLOCATED, Workspace, annotation, gpu_pod
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.tools.audit import audit_cluster
 
 SHARE = {"gpu": 1, "gpumem": 3000, "gpucores": 30}
@@ -83,11 +83,11 @@ def test_with_the_plugin_stopped_no_card_is_given(cluster: Cluster, workspace: W
     (node,) = cluster.nodes.values()
     node.plugin.stop()
     try:
-        wait_until(lambda: not cluster.node_is_ready(node.name), 30, "no shares in allocatable")
+        wait_until(lambda: not cluster.node_is_ready(node.name), PATIENCE_S, "no shares in allocatable")
         workspace.add(gpu_pod("p", SHARE))
-        workspace.wait_event("p", "FailedScheduling", timeout_s=100)
+        workspace.wait_event("p", "FailedScheduling")
         assert not annotation(workspace.pod("p"), ALLOCATED)
     finally:
         node.plugin.start()
     cluster.wait_node(node)
-    workspace.wait_phase("p", timeout_s=60)
+    workspace.wait_phase("p")
