@@ -10,11 +10,12 @@ import gc
 import itertools
 import json
 import os
+import socket
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests.bench import application
 from tests.bench.calls import AppCaller, WireCaller
@@ -57,7 +58,11 @@ class Plan:
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    wrong = _unknown(arguments.only) or _unreachable(arguments.peer_url)
+    if wrong:
+        parser.error(wrong)
     plan = Plan(
         scale=QUICK if arguments.quick else FULL,
         seed=arguments.seed,
@@ -170,9 +175,12 @@ class Bench:
         world = scene.cluster(self.plan.seed)
         names = scene.names(world, self.plan.seed)
         bodies = [filter_body(pod, names) for pod in scene.asking(self.plan.seed, self.plan.bodies)]
-        row = Row(f"peer {scene.name}", f"{len(names)} names, {self.plan.peer_url}")
+        row = Row(f"peer {scene.name}", "")
         with WireCaller(self.plan.peer_url) as peer:
             row.wire = measure(lambda: peer.time_all("/filter", bodies))
+            answers = [json.loads(peer.post("/filter", body)) for body in bodies]
+        placed = sum(bool(answer.get("NodeNames")) and not answer.get("Error") for answer in answers)
+        row.what = f"{len(names)} names, {self.plan.peer_url}, {placed} of {len(bodies)} placed"
         self.report.rows.append(row)
 
     def _wire(self, to: Server, path: str, bodies: list[bytes]) -> list[Figure]:
@@ -212,7 +220,13 @@ def _dump(plan: Plan, folder: Path) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="500 nodes instead of 5,000")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"part of: {', '.join(_names())}")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"part of: {', '.join(_names())} (scrapes, memory and list to synced: whole)",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--peer-url", default="", help="replay the bodies against this extender too")
     parser.add_argument("--dump", type=Path, help="only write the clusters' objects to this folder")
@@ -220,8 +234,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _names() -> Iterable[str]:
+def _names() -> list[str]:
     return [*(scene.name for scene in scenes(QUICK)), "webhook", "whole", "growth"]
+
+
+def _unknown(only: list[str]) -> str:
+    """What is wrong with the parts asked for; empty if nothing is."""
+    nothing = [part for part in only if not any(part in name for name in _names())]
+    return f"--only {nothing[0]}: there is no such part; there are {', '.join(_names())}" if nothing else ""
+
+
+def _unreachable(peer_url: str) -> str:
+    """Why a peer cannot be asked, before anything else takes time; empty if it can."""
+    if not peer_url:
+        return ""
+    parts = urlsplit(peer_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return f"--peer-url {peer_url}: an address such as https://HOST:PORT is wanted"
+    try:
+        socket.create_connection((parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)), 10).close()
+    except (OSError, ValueError) as error:
+        return f"--peer-url {peer_url}: {error}"
+    return ""
 
 
 if __name__ == "__main__":

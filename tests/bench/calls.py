@@ -119,15 +119,35 @@ class WireCaller:
         head, _, rest = data.partition(b"\r\n\r\n")
         if b" 200 " not in head.split(b"\r\n", 1)[0] + b" ":
             raise ConnectionError(head.decode("latin-1"))
-        length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        chunks, size = [rest], len(rest)
-        while size < length:
-            chunk = self._socket.recv(262144)
-            if not chunk:
+        headers = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:])
+        if headers.get(b"transfer-encoding") == b"chunked":
+            return self._chunked(rest)
+        return self._more(rest, int(headers.get(b"content-length", b"0")))
+
+    def _more(self, data: bytes, size: int) -> bytes:
+        """At least so many bytes, of which some are here already."""
+        assert self._socket is not None
+        parts, have = [data], len(data)
+        while have < size:
+            part = self._socket.recv(262144)
+            if not part:
                 raise ConnectionError("the server closed the connection")
-            chunks.append(chunk)
-            size += len(chunk)
-        return b"".join(chunks)
+            parts.append(part)
+            have += len(part)
+        return b"".join(parts)
+
+    def _chunked(self, data: bytes) -> bytes:
+        """A body of chunks, as Go's servers send what is longer than 2 KiB."""
+        body = b""
+        while True:
+            while b"\r\n" not in data:
+                data = self._more(data, len(data) + 1)
+            size, _, data = data.partition(b"\r\n")
+            length = int(size.split(b";")[0], 16)
+            data = self._more(data, length + 2)
+            body, data = body + data[:length], data[length + 2 :]
+            if not length:
+                return body
 
 
 def _connected(address: tuple[str, int]) -> socket.socket:

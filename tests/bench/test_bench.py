@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import floors
+from tests.bench.__main__ import main
 from tests.bench.calls import WireCaller
 from tests.bench.figures import Figure, measure, percentile
 from tests.bench.oracle import compare, differences
@@ -107,6 +109,50 @@ def test_server_answers_over_tls(target: str) -> None:
         "Error": "",
     }
     assert len(again) == 3
+
+
+async def test_bodies_in_chunks_are_read_whole_and_the_connection_goes_on() -> None:
+    """Go's servers send longer answers so: the bodies are replayed against HAMi's own extender, too."""
+    answers = [b"a" * 5000, b"", b'{"NodeNames": ["n1"]}']
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in answers:
+            await reader.readuntil(b"body")
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for at in range(0, len(answer), 999):
+                part = answer[at : at + 999]
+                writer.write(f"{len(part):x};x=y\r\n".encode() + part[:5])
+                await writer.drain()
+                writer.write(part[5:] + b"\r\n")
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    def ask(port: int) -> list[bytes]:
+        with WireCaller(f"http://127.0.0.1:{port}") as caller:
+            return [caller.post("/filter", b"body") for _ in answers]
+
+    peer = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with peer:
+        assert await asyncio.to_thread(ask, peer.sockets[0].getsockname()[1]) == answers
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--only", "nosuch"], "--only nosuch: there is no such part; there are filter-names"),
+        (["--peer-url", "127.0.0.1:1"], "an address such as https://HOST:PORT is wanted"),
+        (["--peer-url", "http://127.0.0.1:1"], "refused"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_runs(
+    flags: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench", "--out", str(tmp_path / "out"), *flags])
+    with pytest.raises(SystemExit):
+        main()
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_floors_of_facts() -> None:
