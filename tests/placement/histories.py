@@ -86,6 +86,9 @@ class Replica:
         self.watch = asyncio.Queue()
         server = self._history.server
         nodes, pods = list(server.nodes.values()), list(server.pods.values())
+        # It is old when it comes: this scheduler has bound others meanwhile, and the watch goes on from the list.
+        await asyncio.sleep(self._history.list_s())
+        await self.going.wait()
         await self.world.nodes_replaced(nodes)
         await self.world.pods_replaced(pods)
 
@@ -116,7 +119,7 @@ class Replica:
     async def schedule(self, name: str) -> None:
         """What this kube-scheduler does with a pod: filter, bind, and a condition where that failed."""
         pod = self._history.server.pods.get(("default", name))
-        if pod is None or pod.spec.node_name or not self.leads:
+        if pod is None or pod.spec.node_name or not self.leads or not self.world.synced:
             return
         await self.going.wait()
         answer = await self.engine.filter_sliced(pod, NodeNames.of(NODES))
@@ -182,6 +185,10 @@ class History:
 
     def lag_s(self) -> float:
         return self.random.random() * (2.0 if not self._quiet and self.random.random() < 0.02 else 0.01)
+
+    def list_s(self) -> float:
+        """A complete list takes longer than one object, often by seconds."""
+        return self.random.random() * (3.0 if not self._quiet and self.random.random() < 0.3 else 0.05)
 
     def watch_over(self, task: asyncio.Future[Any]) -> None:
         task.add_done_callback(self._ended)
