@@ -193,7 +193,7 @@ def build_shim(kind: str = "release", sanitizer: str | None = None) -> Path:
 
 
 def build_arm64(python: str) -> Path:
-    """libvgpu.so for arm64, compiled by zig (the ziglang package of `python`), for glibc 2.28.
+    """libvgpu.so for arm64, compiled by zig (the ziglang package of `python`), for glibc 2.17.
 
     Raises: BuildError.
     """
@@ -203,7 +203,7 @@ def build_arm64(python: str) -> Path:
             zig = f"'{python}', '-m', 'ziglang'"
             cross = out / "arm64.ini"
             cross.write_text(
-                f"[binaries]\nc = [{zig}, 'cc', '-target', 'aarch64-linux-gnu.2.28']\nar = [{zig}, 'ar']\n"
+                f"[binaries]\nc = [{zig}, 'cc', '-target', 'aarch64-linux-gnu.2.17']\nar = [{zig}, 'ar']\n"
                 "[host_machine]\nsystem = 'linux'\ncpu_family = 'aarch64'\ncpu = 'aarch64'\nendian = 'little'\n"
             )
             env = ["env", f"PATH={tools}{os.pathsep}{os.environ.get('PATH', '')}"]

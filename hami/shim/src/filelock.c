@@ -23,26 +23,34 @@ static struct flock byte_range(short type, int64_t offset, int64_t length) {
     return range;
 }
 
+/*
+ * Not by fcntl, which has a newer symbol version since glibc 2.28: images of Ubuntu 18.04 and CentOS 7 have older ones,
+ * and a library that cannot be preloaded is passed over, with all limits.
+ */
+static int lock_call(int fd, int command, struct flock *range) {
+    return (int)syscall(SYS_fcntl, fd, command, range);
+}
+
 bool vgpu_file_lock(int fd, int64_t offset) {
     struct flock range = byte_range(F_WRLCK, offset, 1);
     int result;
     do {
-        result = fcntl(fd, F_OFD_SETLKW, &range);
+        result = lock_call(fd, F_OFD_SETLKW, &range);
     } while (result != 0 && errno == EINTR);
     return result == 0;
 }
 
 bool vgpu_file_try_lock(int fd, int64_t offset) {
     struct flock range = byte_range(F_WRLCK, offset, 1);
-    return fcntl(fd, F_OFD_SETLK, &range) == 0;
+    return lock_call(fd, F_OFD_SETLK, &range) == 0;
 }
 
 void vgpu_file_unlock(int fd, int64_t offset) {
     struct flock range = byte_range(F_UNLCK, offset, 1);
-    (void)fcntl(fd, F_OFD_SETLK, &range);
+    (void)lock_call(fd, F_OFD_SETLK, &range);
 }
 
 bool vgpu_file_range_locked(int fd, int64_t offset, int64_t length) {
     struct flock range = byte_range(F_WRLCK, offset, length);
-    return fcntl(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
+    return lock_call(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
 }
