@@ -13,7 +13,6 @@ from tests.scenarios.runner import Report, differences, run
 from tests.scenarios.worlds import REAL, SIM
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("binaries")
 def test_real_control_plane_ends_like_the_embedded_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     scenarios = load()

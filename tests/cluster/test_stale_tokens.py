@@ -48,5 +48,5 @@ def test_pods_that_hold_each_others_tokens_are_bound(cluster: Cluster, workspace
     cluster.scheduler.process.start()
     cluster.scheduler.wait_ready()
     for name in names:
-        assert workspace.wait_bound(name, timeout_s=30)["spec"]["nodeName"] == nodes[name]
+        assert workspace.wait_bound(name)["spec"]["nodeName"] == nodes[name]
     assert audit_cluster(cluster.plane.admin_kubeconfig).faults == []

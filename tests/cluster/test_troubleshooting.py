@@ -14,7 +14,7 @@ from tests.cluster.components import Cluster
 from tests.cluster.conftest import running
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.pods import Workspace, gpu_pod
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import PATIENCE_S, wait_until
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "troubleshoot.md"
 QUOTED = re.findall(r"^```message\n(.+)\n```$", PAGE.read_text(), re.M)
@@ -61,7 +61,7 @@ def wait_refusal(workspace: Workspace, text: str) -> str:
         workspace.remove("p")
         return None
 
-    message = wait_until(told, 20, f"a refusal with {text!r}")
+    message = wait_until(told, PATIENCE_S, f"a refusal with {text!r}")
     assert message is not None
     return message
 
@@ -127,7 +127,7 @@ def test_name_in_the_node_configuration(cluster: Cluster) -> None:
     held = path.read_text()
     path.write_text(json.dumps({"nodeconfig": [{"name": node.name.upper(), "devicesplitcount": 5}]}))
     try:
-        quoted(wait_until(lambda: _node_warning(cluster, node.name), 60, "a warning on the node"))
+        quoted(wait_until(lambda: _node_warning(cluster, node.name), PATIENCE_S, "a warning on the node"))
     finally:
         path.write_text(held)
 

@@ -26,6 +26,7 @@ from tests.cluster.pods import (
     annotation,
     gpu_pod,
 )
+from tests.cluster.processes import PATIENCE_S, wait_until
 
 A, B = "GPU-a", "GPU-b"
 GPU_POLICY = "hami.io/gpu-scheduler-policy"
@@ -57,7 +58,15 @@ class Vector:
             pod = gpu_pod(f"first-{name}", limits, annotations=chosen, nodeSelector=self.selector)
             self.space.add(pod)
             pretend_allocated(self.space.api, self.space.wait_bound(f"first-{name}"))
+        else:
+            self._wait_known(name)
         return name
+
+    def _wait_known(self, name: str) -> None:
+        """Return when both schedulers know the node: a pod that fits nowhere else was bound to it and is gone again."""
+        self.space.add(gpu_pod(f"probe-{name}", {"gpu": 1, "gpumem": 1}, nodeSelector={"kubernetes.io/hostname": name}))
+        pretend_allocated(self.space.api, self.space.wait_bound(f"probe-{name}"))
+        self.space.remove(f"probe-{name}")
 
     @property
     def selector(self) -> dict[str, str]:
@@ -78,11 +87,20 @@ class Vector:
         suffix = f"-{pod['spec']['nodeName']}"
         return [Device(one.uuid.removesuffix(suffix), one.type, one.memory_mib, one.cores) for one in devices]
 
-    def refused(self, name: str) -> list[Event]:
-        """Events of a pod that fits nowhere, once the summary is there."""
-        self.space.wait_event(name, "FilteringFailed", "no available node")
-        self.space.wait_event(name, "FailedScheduling")
-        return self.space.events(name)
+    def told(self, name: str, *messages: str, exactly: bool = False) -> str:
+        """Returns once our events say that the pod fits nowhere, with at least or exactly these messages beside that;
+        what kube-scheduler says of it."""
+        summary = f"no available node, {len(self.nodes)} nodes do not meet"
+
+        def said() -> str:
+            events = self.space.events(name)
+            ours = sorted(event.message for event in events if event.reason == "FilteringFailed")
+            wanted = sorted([*messages, summary])
+            assert ours == wanted if exactly else set(ours) >= set(wanted), events
+            assert {event.type for event in events} == {"Warning"}, events
+            return "\n".join(event.message for event in events if event.reason == "FailedScheduling")
+
+        return wait_until(said, PATIENCE_S, f"pod {name} told so")
 
 
 @pytest.fixture
@@ -153,46 +171,31 @@ def test_second_mutex_pod_finds_both_cards_in_use(vector: Vector) -> None:
     name = vector.add_node()
     vector.place("first", ONE, policy="mutex")
     vector.ask("second", ONE, policy="mutex")
-    events = vector.refused("second")
-    assert Event("Warning", "FilteringFailed", f"1 nodes ExclusiveDeviceAllocateConflict({name})") in events
-    assert Event("Warning", "FilteringFailed", "no available node, 1 nodes do not meet") in events
-    failed = next(event for event in events if event.reason == "FailedScheduling")
-    assert "2/2 ExclusiveDeviceAllocateConflict" in failed.message
+    failed = vector.told("second", f"1 nodes ExclusiveDeviceAllocateConflict({name})")
+    assert "2/2 ExclusiveDeviceAllocateConflict" in failed
 
 
 def test_too_few_cards_with_enough_memory(vector: Vector) -> None:
     name = vector.add_node()
     vector.ask("p", {"gpu": 2, "gpumem": 13000})
-    events = vector.refused("p")
-    messages = [event.message for event in events if event.reason == "FilteringFailed"]
-    assert sorted(messages) == [
-        f"1 nodes AllocatedCardsInsufficientRequest({name})",
-        f"1 nodes CardInsufficientMemory({name})",
-        "no available node, 1 nodes do not meet",
+    reasons = [
+        f"1 nodes {reason}({name})" for reason in ("AllocatedCardsInsufficientRequest", "CardInsufficientMemory")
     ]
-    failed = next(event for event in events if event.reason == "FailedScheduling")
-    assert "1/2 AllocatedCardsInsufficientRequest, 1/2 CardInsufficientMemory" in failed.message
+    failed = vector.told("p", *reasons, exactly=True)
+    assert "1/2 AllocatedCardsInsufficientRequest, 1/2 CardInsufficientMemory" in failed
 
 
 def test_more_cards_than_the_node_has(vector: Vector) -> None:
     vector.add_node()
     vector.ask("p", {"gpu": 3, "gpumem": 100})
-    events = vector.refused("p")
-    messages = [event.message for event in events if event.reason == "FilteringFailed"]
-    assert messages == ["no available node, 1 nodes do not meet"]
-    failed = next(event for event in events if event.reason == "FailedScheduling")
-    assert "NodeInsufficientDevice" in failed.message
+    assert "NodeInsufficientDevice" in vector.told("p", exactly=True)
 
 
 def test_reasons_are_counted_over_nodes(vector: Vector) -> None:
     names = ",".join([vector.add_node(), vector.add_node()])
     vector.ask("p", {"gpu": 2, "gpumem": 13000})
-    messages = {event.message for event in vector.refused("p") if event.reason == "FilteringFailed"}
-    assert messages == {
-        f"2 nodes AllocatedCardsInsufficientRequest({names})",
-        f"2 nodes CardInsufficientMemory({names})",
-        "no available node, 2 nodes do not meet",
-    }
+    reasons = ("AllocatedCardsInsufficientRequest", "CardInsufficientMemory")
+    vector.told("p", *(f"2 nodes {reason}({names})" for reason in reasons), exactly=True)
 
 
 @pytest.mark.parametrize(("policy", "chosen"), [("binpack", 0), ("spread", 1)])
@@ -229,7 +232,7 @@ def test_selectors(vector: Vector, key: str, value: str, card: str) -> None:
 def test_selectors_that_nothing_meets(vector: Vector, key: str, value: str, reason: str) -> None:
     name = vector.add_node()
     vector.ask("p", ONE, **{key: value})
-    assert Event("Warning", "FilteringFailed", f"1 nodes {reason}({name})") in vector.refused("p")
+    vector.told("p", f"1 nodes {reason}({name})")
 
 
 def test_two_containers_with_an_empty_one_between(vector: Vector) -> None:
