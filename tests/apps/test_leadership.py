@@ -112,7 +112,7 @@ async def test_handover_under_load_loses_and_doubles_nothing(tmp_path: Path) -> 
         pods = await rig.serve_pods()
         await rig.hold_lease("a-1_uuid")
         kube_scheduler = await rig.kube_scheduler(first)
-        for number in range(80):
+        for number in range(60):
             await rig.cluster.apply(pod(f"p{number}", 1500))
 
         def bound() -> int:
@@ -122,7 +122,9 @@ async def test_handover_under_load_loses_and_doubles_nothing(tmp_path: Path) -> 
             await rig.until(lambda: bound() >= 20, "20 pods bound by the first")
         finally:
             await kube_scheduler.stop()
-        before = bound()
+        # However quick the first was: these are the second's.
+        for number in range(60, 80):
+            await rig.cluster.apply(pod(f"p{number}", 1500))
         await rig.hold_lease("a-10_uuid")
         kube_scheduler = await rig.kube_scheduler(second)
         try:
@@ -130,7 +132,6 @@ async def test_handover_under_load_loses_and_doubles_nothing(tmp_path: Path) -> 
         finally:
             with contextlib.suppress(Exception):
                 await kube_scheduler.stop()
-        assert before < 80, "the handover came too late to show anything"
         assert (await rig.audit()).faults == []
         for replica in (first, second):
             assert await rig.differences(replica) == []
