@@ -11,6 +11,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.cluster.processes import PATIENCE_S
+
 Object = dict[str, Any]
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -43,7 +45,7 @@ class Api:
         """The decoded answer. Raises ApiError with the server's message."""
         payload = None if body is None else json.dumps(body)
         headers = {"Content-Type": content_type}
-        timeout = aiohttp.ClientTimeout(total=30)
+        timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
         url = self._server + path
         async with self._session.request(method, url, data=payload, headers=headers, timeout=timeout) as response:
             answer = json.loads(await response.read())

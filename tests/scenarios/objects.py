@@ -130,6 +130,14 @@ def node_object(names: Names, name: str, node: Node) -> Object:
     }
 
 
+def probe_pod(names: Names, name: str, node: str, scheduler: str) -> Object:
+    """A pod that asks for nothing, takes every taint and may be on this node of the scenario only."""
+    where = {"kubernetes.io/hostname": node, LABEL: names.namespace}
+    spec = {"schedulerName": scheduler, "nodeSelector": where, "tolerations": [{"operator": "Exists"}]}
+    containers = [{"name": "c", "image": IMAGE}]
+    return {"metadata": {"name": name, "labels": NO_WEBHOOK}, "spec": {**spec, "containers": containers}}
+
+
 def resource_quota(hard: Mapping[str, int]) -> Object:
     """Limits that HAMi evaluates, in an ordinary ResourceQuota (spec/contract.md 3.1)."""
     whole = {f"limits.{VENDOR}/{key}": str(value) for key, value in hard.items()}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.cluster.controlplane import SCHEDULER_NAME
 from tests.scenarios.api import NOT_FOUND, Api, ApiError, Watcher
 from tests.scenarios.model import PENDING, RUNNING, NewPod, Present, Scenario
 from tests.scenarios.objects import (
@@ -20,6 +22,7 @@ from tests.scenarios.objects import (
     new_pod,
     node_object,
     present_pod,
+    probe_pod,
     register,
     resource_quota,
 )
@@ -28,6 +31,7 @@ from tests.scenarios.worlds import REAL, World, until
 Object = dict[str, Any]
 QUOTA_LIMIT = "hami_resource_quota_limit"
 NOT_READY = "node.kubernetes.io/not-ready"
+DEFAULT_SCHEDULER = "default-scheduler"
 
 
 class Stage:
@@ -79,9 +83,29 @@ class Stage:
         for name, node in self.scenario.nodes.items():
             if not node.later:
                 await self.add_node(name)
+        if self.world.name == REAL:
+            await self._wait_kube_schedulers()
         for name, pod in self.scenario.pods.items():
             await self._add_present(name, pod)
         await until(self._is_known, "our scheduler knows the state")
+
+    async def _wait_kube_schedulers(self) -> None:
+        """Returns when both kube-schedulers know the nodes: each has bound a pod there, which is gone again. Else a pod
+        may be refused at first, for nodes that only the API server knows, and have events that it should not have."""
+        nodes = [self.names.node(name) for name, node in self.scenario.nodes.items() if not node.later]
+        pairs = itertools.product(enumerate(nodes), enumerate((SCHEDULER_NAME, DEFAULT_SCHEDULER)))
+        probes = {f"probe-{place}-{number}": (node, scheduler) for (place, node), (number, scheduler) in pairs}
+        await asyncio.gather(*(self._probe(name, *where) for name, where in probes.items()))
+
+    async def _probe(self, name: str, node: str, scheduler: str) -> None:
+        path = f"{self._path}/pods"
+        await self._api.post(path, probe_pod(self.names, name, node, scheduler))
+
+        async def bound() -> bool:
+            return "nodeName" in self.pods().get(name, {}).get("spec", {})
+
+        await until(bound, f"{scheduler} knows node {node}")
+        await self._api.delete(f"{path}/{name}")
 
     async def add_node(self, name: str) -> None:
         """Create the node, or put the scenario's label on a node with a plugin; returns when pods may go there."""
