@@ -51,11 +51,13 @@ class AllFits:
         return await self._filters.filter_sliced(pod, names)
 
     async def scores(self, pod: Pod, names: Sequence[str]) -> dict[str, int]:
-        """0 to 10 for each node, by the pod's node policy: the best of `names` has 10, the worst 0."""
+        """0 to 10 for each node, by the pod's node policy: the best of `names` has 10, the worst 0, as have nodes that
+        come last in `/filter` for now."""
         shape = self._world.shapes.of(pod)
         self._world.settle_now()
         columns = self._world.columns
-        places = {name: columns.place(name) for name in names}
+        back = self._world.rejections.set_back(self._world.clock.monotonic_s()) | self._world.crowd.nodes
+        places = {name: columns.place(name) for name in names if name not in back}
         found = {name: float(columns.scores[place]) for name, place in places.items() if place is not None}
         if isinstance(shape, Refusal) or not shape.asks_for_devices or not found:
             return dict.fromkeys(names, 0)

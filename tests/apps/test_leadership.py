@@ -103,6 +103,30 @@ async def test_reservations_of_a_lost_term_do_not_outlive_it(tmp_path: Path) -> 
         await rig.until(lambda: not list(first.world.ledger.claims()), "the reservation ends")
 
 
+async def test_each_term_has_an_epoch_of_its_own(tmp_path: Path) -> None:
+    """What was bound while another led is listed before a node is trusted again: its epoch has to be told apart."""
+    async with rigged(tmp_path) as rig:
+        await rig.cluster.apply(node("n1"))
+        first, _ = await two_replicas(rig)
+        epochs = []
+        for number, holder in enumerate(("a-1", "a-10", "a-1")):
+            await rig.hold_lease(f"{holder}_uuid")
+            if holder == "a-10":
+                await rig.until(lambda: not first._leads(), "the first follows")
+                continue
+            await rig.cluster.apply(pod(f"p{number}"))
+            made = await rig.the_pod(f"p{number}")
+            uid = made["metadata"]["uid"]
+            assert (await rig.call(first, "filter", {"Pod": made, "NodeNames": ["n1"]}))["NodeNames"] == ["n1"]
+            bind = {"PodName": f"p{number}", "PodNamespace": "default", "PodUID": uid, "Node": "n1"}
+            assert (await rig.call(first, "bind", bind))["Error"] == ""
+            annotations = (await rig.the_node("n1"))["metadata"]["annotations"]
+            epochs.append(annotations[keys.BIND_EPOCH].partition(",")[0])
+            await rig.annotate("/api/v1/nodes/n1", {keys.NODE_LOCK: None})
+        assert len(set(epochs)) == 2
+        assert all(epoch.startswith("a-1/") for epoch in epochs)
+
+
 async def test_handover_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """The first leader's kube-scheduler dies in the middle of 80 pods; the second one carries on."""
     async with rigged(tmp_path) as rig:

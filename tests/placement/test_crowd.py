@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from hami.placement.all_fits import AllFits
 from hami.placement.bind_error import BindError
 from hami.placement.crowd import FIRST_GUESS_S, Crowd
 from hami.placement.engine import Engine, NodeNames
@@ -89,3 +90,19 @@ def test_a_crowded_node_comes_last_but_is_taken_where_nothing_else_fits() -> Non
     assert choice("c", "n1") == "n1"
     world.crowd.look("n1", 0, WAIT_S)
     assert choice("d", "n1", "n2") == "n1"
+
+
+async def test_where_kube_schedulers_own_scores_decide_it_has_the_lowest() -> None:
+    world = make_world(FakeClock())
+    every_fit = AllFits(world, Engine(world))
+    names = ["n1", "n2", "n3"]
+    for name in names:
+        world.on_node(make_node(name))
+    world.on_pod(annotated(make_pod("old"), "n1", "GPU-0,NVIDIA,1000,10:;"))  # binpack prefers n1
+    pod = make_pod("p", container(1, 100))
+    assert await every_fit.scores(pod, names) == {"n1": 10, "n2": 0, "n3": 0}
+    world.crowd.gave_up("n1")
+    assert await every_fit.scores(pod, names) == {"n1": 0, "n2": 10, "n3": 10}
+    assert await every_fit.scores(pod, ["n1"]) == {"n1": 0}
+    world.crowd.free("n1")
+    assert await every_fit.scores(pod, names) == {"n1": 10, "n2": 0, "n3": 0}
