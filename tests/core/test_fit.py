@@ -235,6 +235,25 @@ def test_slices_of_other_pods_are_kept_clear() -> None:
     assert fit(state, pod(gpu(mem=9000))).mig[0].placement == MigPlacement(5, 1)
 
 
+@pytest.mark.parametrize(
+    ("held", "memory_mib", "start"),
+    [
+        (MigPlacement(1, 1), 15000, 2),
+        (MigPlacement(3, 1), 15000, 0),
+        (MigPlacement(0, 2), 15000, 2),
+        (MigPlacement(0, 4), 15000, 4),
+        (MigPlacement(5, 1), 30000, 0),
+        (MigPlacement(2, 2), 30000, 4),
+        (MigPlacement(4, 4), 9000, 3),
+    ],
+)
+def test_slices_lie_beside_what_overlaps_only_in_part(held: MigPlacement, memory_mib: int, start: int) -> None:
+    state = NodeState("n1", mig().devices, (Use(1, 9728, 14),), mig_taken={"M": (held,)})
+    (made,) = fit(state, pod(gpu(mem=memory_mib))).mig
+    assert made.placement.start == start
+    assert not made.placement.overlaps(held)
+
+
 def test_an_init_container_uses_the_same_slice_or_another_one() -> None:
     same = fit(mig(), pod(gpu(mem=9000), inits=(gpu(mem=9000),)))
     assert {each.placement for each in same.mig} == {MigPlacement(6, 1)}

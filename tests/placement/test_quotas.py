@@ -10,7 +10,8 @@ import pytest
 
 from hami.core.model import Policies, Use
 from hami.core.objects import ObjectMeta, Pod, ResourceQuota, ResourceQuotaSpec
-from hami.placement.engine import Engine
+from hami.placement.answers import FilterAnswer
+from hami.placement.engine import Engine, Steps
 from hami.placement.names import NodeNames
 from hami.placement.namespace_use import by_word
 from hami.placement.shapes import Shapes
@@ -90,6 +91,32 @@ async def test_filters_in_steps_see_each_others_reservations(world: World) -> No
             answers[id(steps.pop(at))] = done.value
     assert sum(answer.node is not None for answer in answers.values()) == 1
     assert world.ledger.namespaces.of("default")["NVIDIA"].memory_mib <= 3000
+
+
+def test_a_decision_that_gave_way_asks_the_quota_again(world: World) -> None:
+    """Both pods looked at a node that refuses them before either has reserved: there is room for one."""
+    full = [card(0, type="NVIDIA V100"), card(1, type="NVIDIA V100")]
+    world.on_node(make_node("first", full, version=2))
+    world.on_pod(annotated(make_pod("old"), "first", "GPU-0,NVIDIA,9000,0:;"))
+    engine = Engine(world)
+    world.quotas.apply(quota(mem="12000"))
+    notes = {"nvidia.com/use-gputype": "A100"}
+    pods = [make_pod(f"p{size}", container(memory_mib=size), annotations=notes) for size in (2900, 3000)]
+    steps = [engine._steps(pod, NodeNames.of(["first", "n0"])) for pod in pods]
+    for each in steps:
+        next(each)
+    assert world.ledger.namespaces.of("default")["NVIDIA"].memory_mib == 9000, "neither has reserved"
+    assert [ended(each).node for each in steps] == ["n0", None]
+
+
+def ended(steps: Steps) -> FilterAnswer:
+    """The answer of a decision that goes on without giving way again."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            answer: FilterAnswer = done.value
+            return answer
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,18 @@ def test_cards_are_tried_in_order(words: str, numa_bind: bool, order: str) -> No
     assert [MIXED.devices[position].id for position in tried] == order.split()
 
 
+def test_mutex_looks_at_tasks_and_numa_nodes_and_not_at_sizes() -> None:
+    """Both are idle; the larger one, of the lower NUMA node, is emptier once the request is on it (for cards whose type
+    is the vendor's word upstream counts the request)."""
+    state = node(device("large", type="NVIDIA", memory_mib=81920), device("small", type="NVIDIA", numa=1))
+    wanted = DeviceRequest("NVIDIA", 1, 16000, 0, 0)
+    tried = {
+        word: tried_order(state, (0, 1), wanted, Policies("binpack", (word,)), numa_bind=False)
+        for word in ("mutex", "spread")
+    }
+    assert tried == {"mutex": [1, 0], "spread": [0, 1]}
+
+
 def test_weights_change_the_order() -> None:
     state = node(device("slots"), device("memory"), uses={"slots": Use(2, 0, 0), "memory": Use(1, 3000, 0)})
     for weights, first in ((Weights(1, 1, 1), "memory"), (Weights(1, 1, 0), "slots")):
@@ -284,6 +296,33 @@ def test_sixteen_cards_do_as_well_as_the_best_of_many_guesses(count: int) -> Non
         assert chosen == best_linked(cards, count, scores)
         guesses = (tuple(sorted(rng.sample(range(16), count))) for _ in range(400))
         assert total(matrix, chosen) >= max(total(matrix, guess) for guess in guesses)
+
+
+@pytest.mark.parametrize("count", range(2, 8))
+def test_up_to_eight_cards_the_best_set_is_found_and_of_equals_the_first(count: int) -> None:
+    for seed in range(60):
+        cards, scores, matrix = linked(seed, 8)
+        sets = list(combinations(range(8), count))
+        assert best_linked(cards, count, scores) == max(sets, key=lambda each: total(matrix, each)), seed
+
+
+@pytest.mark.parametrize(("seed", "count"), [(16, 4), (10, 5), (14, 5), (16, 5), (30, 5), (54, 5)])
+def test_sixteen_cards_where_growing_alone_misses_the_best(seed: int, count: int) -> None:
+    """4,368 sets of five are more than are tried; swaps find the best one here."""
+    cards, scores, matrix = linked(seed, 16)
+    best = max(total(matrix, each) for each in combinations(range(16), count))
+    assert total(matrix, best_linked(cards, count, scores)) == best
+
+
+def linked(seed: int, size: int) -> tuple[list[str], dict[str, dict[str, int]], list[list[int]]]:
+    """Cards, their pair scores as annotations have them, and as a matrix."""
+    rng = Random(seed)
+    cards = [f"G{at}" for at in range(size)]
+    matrix = [[0] * size for _ in range(size)]
+    for left, right in combinations(range(size), 2):
+        matrix[left][right] = matrix[right][left] = rng.choice((0, 10, 50, 300))
+    scores = {card: dict(zip(cards, row, strict=True)) for card, row in zip(cards, matrix, strict=True)}
+    return cards, scores, matrix
 
 
 def test_the_loneliest_card_is_the_first_of_equals() -> None:
