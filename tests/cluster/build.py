@@ -134,11 +134,17 @@ def _version_flags(version: str) -> str:
     return "-s -w " + " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in facts.items())
 
 
-def compile_module(source: Path, version: str, output: Path, ldflags: str, progress: bool) -> None:
-    """Build the Go program in `source` into the folder `output`, under the name of its folder. Raises BuildError."""
+def compile_module(
+    source: Path, version: str, output: Path, ldflags: str, progress: bool, what: str = ".", tags: str = ""
+) -> None:
+    """Build the Go program in `source` into the folder `output`, under the name of its folder. Raises BuildError.
+
+    `what` is a package, or `tool`: all programs that go.mod names as tools, each under its own name.
+    """
     module = source.name
-    command = ["go", "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"]
-    command += ["-ldflags", ldflags, "-o", str(output / module), "."]
+    command = ["go", "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false", "-tags", tags]
+    command += ["-ldflags", ldflags, "-o", f"{output}/", what]
+    before = set(output.iterdir())
     environment = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
     started = time.monotonic()
     _say(progress, f"building {module} {version} from the Go module proxy")
@@ -159,7 +165,7 @@ def compile_module(source: Path, version: str, output: Path, ldflags: str, progr
             process.kill()
     if code != 0:
         raise BuildError(f"go build of {module} failed:\n" + "".join(lines[-20:]))
-    size_mb = (output / module).stat().st_size / 1e6
+    size_mb = sum(file.stat().st_size for file in set(output.iterdir()) - before) / 1e6
     _say(progress, f"built {module} {version} in {time.monotonic() - started:.0f} s, {size_mb:.0f} MB")
 
 

@@ -14,7 +14,7 @@ from scripts.buildah import BuildahError, provide
 from scripts.images import Image
 from tests.cluster import build
 from tests.helm import tenant
-from tests.node import tools
+from tests.node import runtime, tools
 
 
 def images() -> list[Image]:
@@ -28,6 +28,7 @@ def main() -> int:
     try:
         build.ensure()
         tools.ensure()
+        runtime.build()
         helm_tool.program()
         provide()
         started = time.monotonic()

@@ -12,6 +12,7 @@ import pytest
 from hami.sim.containers import toolkit
 from tests.cluster import build
 from tests.cluster.pods import Workspace
+from tests.cluster.processes import wait_until
 from tests.node import namespace, table, tools
 from tests.node.gpu import GpuNode
 from tests.node.onenode import OneNode
@@ -78,3 +79,13 @@ def space(request: pytest.FixtureRequest, gpus: GpuNode) -> Iterator[Workspace]:
     workspace.create()
     yield workspace
     workspace.clear()
+
+
+@pytest.fixture
+def usual_plugin_again(gpus: GpuNode) -> Iterator[None]:
+    """Whatever the test did to the plugin, the node has its own cards afterwards."""
+    yield
+    gpus.restore_plugin()
+    own = 10 * gpus.card_count
+    wait_until(lambda: len(gpus.registered()) == gpus.card_count, 60, "the node's own cards are registered again")
+    wait_until(lambda: (gpus.offered(), gpus.shares()) == (own, own), 60, "the node's own shares are offered again")

@@ -5,15 +5,10 @@ Not part of `OneNode.start`: whoever wants names calls `build` before the networ
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import shutil
-import tempfile
 from pathlib import Path
 
-from tests.cluster.build import cache_root, compile_module
 from tests.cluster.processes import wait_until
-from tests.node import images, network
+from tests.node import gobuild, images, network
 from tests.node.onenode import OneNode
 
 SOURCE = Path(__file__).parent / "go/coredns"
@@ -25,20 +20,7 @@ READY_S = 60
 
 def build(progress: bool = True) -> Path:
     """The program, built if need be. Raises tests.cluster.build.BuildError."""
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(SOURCE.iterdir()))).hexdigest()[:12]
-    target = cache_root() / "coredns" / digest
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            staging = Path(tempfile.mkdtemp(prefix=".building-", dir=target.parent))
-            try:
-                version = (SOURCE / "go.mod").read_text().partition("coredns/coredns ")[2].split()[0]
-                compile_module(SOURCE, version, staging, "-s -w", progress)
-                staging.rename(target)
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)
-    return target / SOURCE.name
+    return gobuild.built(SOURCE, "github.com/coredns/coredns", progress=progress) / SOURCE.name
 
 
 def deploy(node: OneNode) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.processes import Process, wait_until
@@ -15,9 +16,38 @@ from tests.node.tools import Tools
 ROOT = Path("/var/lib/kubelet")
 DEVICE_PLUGINS = ROOT / "device-plugins"
 CHECKPOINT = DEVICE_PLUGINS / "kubelet_internal_checkpoint"
+PLUGIN_SOCKET = DEVICE_PLUGINS / "nvidia-gpu.sock"
+"""Where our plugin offers shares."""
 POD_RESOURCES = ROOT / "pod-resources/kubelet.sock"
 PORT = 10250
 READY_S = 60
+
+
+def checkpointed_devices(resource: str) -> dict[tuple[str, str], list[str]]:
+    """Device ids of one resource by the pod's uid and container, as kubelet's checkpoint has them."""
+    held: dict[tuple[str, str], list[str]] = {}
+    for entry in _checkpoint()["PodDeviceEntries"] or []:
+        if entry["ResourceName"] == resource:  # ids are listed for each NUMA node
+            held[entry["PodUID"], entry["ContainerName"]] = [one for ids in entry["DeviceIDs"].values() for one in ids]
+    return held
+
+
+def checkpointed_offer(resource: str) -> list[str]:
+    """Device ids of one resource that the plugin offers, as kubelet's checkpoint has them."""
+    return list(_checkpoint()["RegisteredDevices"].get(resource, []))
+
+
+def bytes_not_read(socket: Path) -> int:
+    """What peers wrote into connections to this Unix socket and its owner, frozen for instance, did not read yet."""
+    lines = subprocess.run(["ss", "-xH"], capture_output=True, text=True, check=True).stdout.splitlines()
+    # kind, state, received and not read, sent and not read, own address (with more slashes before it), ...
+    return sum(int(fields[2]) for fields in map(str.split, lines) if fields[4].endswith(str(socket)))
+
+
+def _checkpoint() -> dict[str, Any]:
+    """The device manager's data; kubelet replaces the file whole."""
+    data: dict[str, Any] = json.loads(CHECKPOINT.read_text())["Data"]
+    return data
 
 
 class Kubelet:

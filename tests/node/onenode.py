@@ -2,7 +2,7 @@
 
 It runs inside `python -m tests.node.namespace ...` only (as root), so nothing outlives the run. How to use it:
 
-    node = OneNode(build.ensure(), tools.ensure(), folder)      # both are built beforehand: inside is no way out
+    node = OneNode(build.ensure(), tools.ensure(), folder)      # built beforehand (prepare.py): inside is no way out
     node.start()                                                # 8 s; Ready node `node1`, pods can reach services
     node.plane.kubectl("apply", "-f", "x.yaml")                 # as admin; KubectlError with kubectl's own words
     node.plane.admin_kubeconfig, node.plane.api                 # for other tools; for polling
@@ -27,7 +27,7 @@ from pathlib import Path
 from tests.cluster.build import Binaries
 from tests.cluster.controlplane import ControlPlane, PodNetwork
 from tests.cluster.processes import Process, wait_until
-from tests.node import images, network
+from tests.node import images, network, runtime
 from tests.node.containerd import Containerd
 from tests.node.kubelet import ROOT, Kubelet
 from tests.node.kubeproxy import KubeProxy
@@ -49,7 +49,7 @@ class OneNode:
         self.tools = tools
         self.plane = ControlPlane(binaries, folder, pods=PODS, with_hami=with_hami)
         self._cni_folder = folder / "cni"
-        self.containerd = Containerd(tools, folder / "containerd", self._cni_folder, images.PAUSE)
+        self.containerd = Containerd(runtime.build(), tools, folder / "containerd", self._cni_folder, images.PAUSE)
         self.kubelet = Kubelet(self.plane, tools, folder / "kubelet", self.containerd.socket, own_cgroup)
         self.proxy = KubeProxy(self.plane, tools, self.kubelet.name)
 

@@ -13,6 +13,8 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from tests.cluster.processes import PATIENCE_S, NotYetError, wait_until
+
 TEXT = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
 MESSAGE = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
 REPEATED = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
@@ -30,7 +32,7 @@ TIMEOUT_S = 10
 
 
 def held_devices(socket: Path, resource: str) -> dict[tuple[str, str, str], list[str]]:
-    """Device ids of one resource by namespace, pod and container, as kubelet lists them. Raises grpc.RpcError."""
+    """Device ids of one resource by namespace, pod and container, as kubelet lists them."""
     answer = _call(socket, "List", "Held")
     held: dict[tuple[str, str, str], list[str]] = {}
     for pod in answer.pods:
@@ -42,19 +44,27 @@ def held_devices(socket: Path, resource: str) -> dict[tuple[str, str, str], list
 
 
 def offered_devices(socket: Path, resource: str) -> list[str]:
-    """Healthy device ids of one resource, from kubelet's memory: the Node object lags behind. Raises grpc.RpcError."""
+    """Healthy device ids of one resource, from kubelet's memory: the Node object lags behind."""
     answer = _call(socket, "GetAllocatableResources", "Offered")
     return [one for devices in answer.devices if devices.resource_name == resource for one in devices.device_ids]
 
 
 def _call(socket: Path, method: str, response: str) -> Any:
+    """The answer, asked for again while kubelet is away or says that it was asked too often."""
+    return wait_until(lambda: [_ask(socket, method, response)], PATIENCE_S, f"kubelet answers {method}")[0]
+
+
+def _ask(socket: Path, method: str, response: str) -> Any:
     with grpc.insecure_channel(f"unix://{socket}") as channel:
         call = channel.unary_unary(
             f"/v1.PodResourcesLister/{method}",
             request_serializer=_message("Request").SerializeToString,
             response_deserializer=_message(response).FromString,
         )
-        return call(_message("Request")(), timeout=TIMEOUT_S, wait_for_ready=True)
+        try:
+            return call(_message("Request")(), timeout=TIMEOUT_S, wait_for_ready=True)
+        except grpc.RpcError as error:
+            raise NotYetError(str(error)) from error
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import sys
 
 from hami.sim.containers import toolkit
 from tests.cluster import build
-from tests.node import dns, tools
+from tests.node import dns, runtime, tools
 
 
 def main() -> int:
@@ -17,12 +17,13 @@ def main() -> int:
     try:
         binaries = build.ensure()
         unpacked = tools.ensure()
+        programs = runtime.build()
         dns.build()
         kit = toolkit.prepare(build.cache_root(), print)
     except (build.BuildError, tools.ToolsError, toolkit.ContainersUnavailableError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{binaries.folder}\n{unpacked.folder}\n{kit.shim}")
+    print(f"{binaries.folder}\n{unpacked.folder}\n{programs}\n{kit.shim}")
     return 0
 
 

@@ -78,17 +78,22 @@ class Tenant:
             sum(pod["status"]["containerStatuses"][0]["restartCount"] for pod in running),
         )
 
-    def check(self) -> None:
-        """Cards are not exceeded, no token is left, and each container has the limits of its annotation."""
+    def check(self, visible: str = "") -> None:
+        """Cards are not exceeded, no token is left, and each container has the limits of its annotation.
+
+        `visible`: what NVIDIA_VISIBLE_DEVICES is in each, where it does not name the card.
+        """
         plane = self._gpus.node.plane
         wait_until(self._no_token, 30, "the node's token is free")
         assert audit_cluster(plane.admin_kubeconfig).faults == []
         for pod in self._pods(running=True):
             ((device,),) = allocation(pod)
             name = pod["metadata"]["name"]
-            said = plane.kubectl("exec", name, "-n", self._space.name, "--", "env").splitlines()
-            env = environment_of(said)
-            assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_DEVICE_MEMORY_LIMIT_0"]) == (device.uuid, "3000m")
+            env = environment_of(self._gpus.in_pod(self._space, name, "env").splitlines())
+            assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_DEVICE_MEMORY_LIMIT_0"]) == (
+                visible or device.uuid,
+                "3000m",
+            )
 
     def take_the_rest(self) -> None:
         """Whatever nobody holds can be had, to the last MiB of each card: failed pods hold nothing."""

@@ -16,7 +16,7 @@ def test_pods_reach_services_by_address_and_name(gpus: GpuNode, space: Workspace
     space.wait_phase("p")
 
     def in_pod(script: str) -> str:
-        return gpus.node.plane.kubectl("exec", "p", "-n", space.name, "--", "sh", "-c", script, check=False)
+        return gpus.in_pod(space, "p", "sh", "-c", script)
 
     def resolved() -> bool:
         said = in_pod(f"nslookup {API_SERVICE} {network.DNS_ADDRESS}")
@@ -24,5 +24,11 @@ def test_pods_reach_services_by_address_and_name(gpus: GpuNode, space: Workspace
         return True
 
     wait_until(resolved, 30, "a service's name is found in a pod")
-    assert in_pod("nc -w 5 10.96.0.1 443 </dev/null && echo reached").strip() == "reached"
+
+    def reached() -> bool:
+        said = in_pod("nc -w 5 10.96.0.1 443 </dev/null && echo reached")
+        assert said.strip() == "reached", said
+        return True
+
+    wait_until(reached, 30, "a service is reached by its address")
     assert network.DNS_ADDRESS in in_pod("cat /etc/resolv.conf")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.components import COUNT_RESOURCE, PROFILES, REGISTER
-from tests.cluster.pods import Workspace, allocation, annotation
+from tests.cluster.components import COUNT_RESOURCE, PROFILES
+from tests.cluster.pods import Workspace, allocation
 from tests.cluster.processes import wait_until
 from tests.node import kubelet
-from tests.node.gpu import MOST_CARDS, GpuNode, environment_of, share_pod
+from tests.node.gpu import MOST_CARDS, GpuNode, share_pod
 from tests.node.podresources import held_devices
 
 SHARES_PER_CARD = 100
@@ -24,35 +23,16 @@ MIG = PROFILES / "a100-mig.yaml"
 MIG_CARDS = 2
 
 
-@pytest.fixture
-def usual_plugin_again(gpus: GpuNode) -> Iterator[None]:
-    """Whatever the test did, the node has its own cards afterwards."""
-    yield
-    gpus.restore_plugin()
-    wait_until(lambda: len(registered(gpus)) == gpus.card_count, 60, "the node's own cards are registered again")
-
-
-def registered(gpus: GpuNode) -> list[dict[str, object]]:
-    """Cards in the node's register annotation."""
-    cards: list[dict[str, object]] = json.loads(annotation(gpus.node.plane.api.get(gpus.node.kubelet.path), REGISTER))
-    return cards
-
-
-def environment(gpus: GpuNode, space: Workspace, name: str) -> dict[str, str]:
-    """What the pod's container was started with."""
-    return environment_of(gpus.node.plane.kubectl("logs", name, "-n", space.name).splitlines())
-
-
 @pytest.mark.usefixtures("usual_plugin_again")
 def test_sixteen_cards_of_a_hundred_shares(gpus: GpuNode, space: Workspace, tmp_path: Path) -> None:
     profile = tmp_path / "many.yaml"
     profile.write_text(MANY)
-    gpus.replace_plugin(profile, {"devicesplitcount": SHARES_PER_CARD}, device_specs=True)
+    gpus.replace_plugin(profile, {"devicesplitcount": SHARES_PER_CARD})
     wait_until(lambda: gpus.shares() == MOST_CARDS * SHARES_PER_CARD, 60, "kubelet offers 1600 shares")
-    wait_until(lambda: len(registered(gpus)) == MOST_CARDS, 60, "sixteen cards are registered")
+    wait_until(lambda: len(gpus.registered()) == MOST_CARDS, 60, "sixteen cards are registered")
     space.add(share_pod("p", {"gpu": MOST_CARDS, "gpumem": 1000}))
     (devices,) = allocation(space.wait_phase("p"))
-    env = environment(gpus, space, "p")
+    env = gpus.environment(space, "p")
     assert env["NVIDIA_VISIBLE_DEVICES"].split(",") == [device.uuid for device in devices]
     assert len({device.uuid for device in devices}) == MOST_CARDS
     held = held_devices(kubelet.POD_RESOURCES, COUNT_RESOURCE)[space.name, "p", "c0"]
@@ -61,13 +41,13 @@ def test_sixteen_cards_of_a_hundred_shares(gpus: GpuNode, space: Workspace, tmp_
 
 @pytest.mark.usefixtures("usual_plugin_again")
 def test_mig_instances_are_made_for_pods(gpus: GpuNode, space: Workspace) -> None:
-    gpus.replace_plugin(MIG, {"operatingmode": "mig"}, device_specs=False)
-    wait_until(lambda: [card.get("mode") for card in registered(gpus)] == ["mig"] * MIG_CARDS, 60, "cards in mode mig")
+    gpus.replace_plugin(MIG, {"operatingmode": "mig"}, flags=())
+    wait_until(lambda: [card.get("mode") for card in gpus.registered()] == ["mig"] * MIG_CARDS, 60, "cards in mode mig")
     seen = []
     for name in ("a", "b"):
         space.add(share_pod(name, {"gpu": 1, "gpumem": 9000}))
         space.wait_phase(name)
-        env = environment(gpus, space, name)
+        env = gpus.environment(space, name)
         assert env["NVIDIA_VISIBLE_DEVICES"].startswith("MIG-")
         assert [key for key in env if key.startswith("CUDA_")] == [], "the card itself keeps the limits"
         seen.append(env["NVIDIA_VISIBLE_DEVICES"])

@@ -64,6 +64,7 @@ def as_pod(gpus: GpuNode) -> Iterator[None]:
     archive = gpus.node.folder / "images/hami-python.tar"
     gpus.node.containerd.import_image(images.pack(pythonimage.image(), archive))
     gpus.plugin.stop()
+    wait_until(lambda: gpus.offered() == 0, READY_S, "kubelet noticed that the host's plugin is gone")
     api.post(DAEMON_SETS, daemon_set(gpus))
     wait_plugin_pod(gpus)
     wait_until(lambda: gpus.offered() == 10 * gpus.card_count, READY_S, "kubelet has the shares of the plugin's pod")
@@ -90,7 +91,8 @@ def test_plugin_as_a_pod_serves_shares(gpus: GpuNode, space: Workspace) -> None:
     tenant = Tenant(gpus, space)
     tenant.create(2)
     tenant.check()
-    log = gpus.node.plane.kubectl("logs", wait_plugin_pod(gpus), "-n", SYSTEM_NAMESPACE)
+    name = wait_plugin_pod(gpus)
+    log = wait_until(lambda: gpus.node.plane.kubectl("logs", name, "-n", SYSTEM_NAMESPACE), READY_S, "its log")
     assert "Traceback" not in log
     tenant.remove()
 

@@ -1,4 +1,4 @@
-"""containerd, runc, CNI plugins and packet filters from Debian's packages, unpacked into `$HAMI_CACHE`.
+"""runc, CNI plugins and packet filters from Debian's packages, unpacked into `$HAMI_CACHE`.
 
     python -m tests.node.tools
 
@@ -24,7 +24,6 @@ from pathlib import Path
 from tests.cluster.build import cache_root
 
 NODE_PACKAGES = (
-    "containerd",
     "runc",
     "containernetworking-plugins",
     "iptables",
@@ -35,7 +34,6 @@ BUILD_PACKAGES = ("buildah", "mmdebstrap")
 """What images are built with, for those who build some."""
 XTABLES_NAMES = tuple(f"{family}{verb}" for family in ("iptables", "ip6tables") for verb in ("", "-save", "-restore"))
 PROGRAMS = {
-    "containerd": ("containerd", "--version"),
     "runc": ("runc", "--version"),
     "iptables": ("iptables", "--version"),
     "conntrack": ("conntrack", "--version"),
