@@ -7,6 +7,7 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here_or_below(item.path):
             item.add_marker(pytest.mark.control_plane)
             item.add_marker(pytest.mark.timeout(LIMIT_S))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A pytest-xdist worker hands over what its tests measured."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["rows"] = results.ROWS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker measured."""
+    results.ROWS.extend(tuple(row) for row in getattr(node, "workeroutput", {}).get("rows", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

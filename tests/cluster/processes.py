@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import os
 import random
 import shutil
@@ -22,7 +23,6 @@ PATIENCE_S = 120.0
 """The shortest time limit of a wait. A limit ends a hang and says nothing about speed: how long something took is a
 figure that is printed, and no machine is too slow or too busy for these tests."""
 LOWEST_PORT = 10240
-_GIVEN: set[int] = set()
 
 
 class NotYetError(Exception):
@@ -60,26 +60,32 @@ def wait_until(probe: Callable[[], T], timeout_s: float, what: str, interval_s: 
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different TCP ports on 127.0.0.1 that nobody listens on, and that this process did not give before.
+    """`count` different TCP ports on 127.0.0.1 that nobody listens on and no other test is given while we live.
 
     They lie below those that the kernel gives to outgoing connections and to port 0: what is picked here is listened on
     later, and again after each kill, and must not be a client's meanwhile.
     """
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    candidates = sorted(set(range(LOWEST_PORT, lowest)) - _GIVEN)
-    random.shuffle(candidates)  # other test runs on this machine may pick at the same time
-    with contextlib.ExitStack() as stack:
-        found: list[int] = []
-        for port in candidates:
-            if len(found) == count:
-                break
-            one = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                one.bind(("127.0.0.1", port))
-                found.append(port)
+    candidates = list(range(LOWEST_PORT, lowest))
+    random.shuffle(candidates)
+    found = list(itertools.islice(filter(_claim, candidates), count))
     assert len(found) == count, f"{count} free ports wanted between {LOWEST_PORT} and {lowest}, found {found}"
-    _GIVEN.update(found)
     return found
+
+
+def _claim(port: int) -> bool:
+    """Whether the port is free and now ours: the name of an abstract socket says so to other test processes in this
+    network namespace, until we end."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0hami-test-port-{port}")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+    except OSError:
+        claim.close()
+        return False
+    claim.detach()  # stays open
+    return True
 
 
 class Process:

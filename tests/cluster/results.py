@@ -25,9 +25,9 @@ def timed(table: str, what: str) -> Iterator[None]:
 
 def lines() -> list[str]:
     """The tables as text."""
-    width = max((len(what) for _, what, _ in ROWS), default=0)
     text: list[str] = []
     for table in dict.fromkeys(table for table, _, _ in ROWS):
-        text += ["", table]
-        text += [f"  {what:<{width}}  {figure}" for kind, what, figure in ROWS if kind == table]
+        rows = [(what, figure) for kind, what, figure in ROWS if kind == table]
+        width = max(len(what) for what, _ in rows)
+        text += ["", table, *(f"  {what:<{width}}  {figure}".rstrip() for what, figure in rows)]
     return text
