@@ -85,6 +85,7 @@ def effective(settings: DevicePluginSettings) -> PluginSettings:
         feature_envs=settings.feature_envs,
         dev_root=Path(settings.dev_root),
         allow_disable_control=settings.allow_disable_control,
+        token_expiry_s=settings.token_expiry_s,
         health=_health(settings),
         notes=(*node.notes, *_mode_notes(node, settings)),
         version=__version__,

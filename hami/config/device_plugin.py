@@ -52,6 +52,7 @@ class DevicePluginSettings(msgspec.Struct, frozen=True):
     enabled_health_checks: str
     card_recovery: tuple[str, ...]
     card_quiet_time_s: float
+    token_expiry_s: float
     verbosity: int
 
 
@@ -188,6 +189,14 @@ FLAGS: Final = (
         _recoveries,
     ),
     Flag("card-quiet-time", "how long without errors is quiet", 300.0, flags.duration_s, metavar="DURATION"),
+    Flag(
+        "node-lock-timeout",
+        "the scheduler's flag of this name; a token older than a fifth of it is looked at before a pod is served",
+        300.0,
+        flags.duration_s,
+        env="HAMI_NODELOCK_EXPIRE",
+        metavar="DURATION",
+    ),
     Flag("cleanup", "take back what was written to the node, and end", False, flags.boolean, switch=True),
     flags.VERBOSITY,
 )
@@ -252,6 +261,7 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[DevicePlu
         enabled_health_checks=values["enable_health_checks"],
         card_recovery=values["card_recovery"],
         card_quiet_time_s=values["card_quiet_time"],
+        token_expiry_s=values["node_lock_timeout"],
         verbosity=values["v"],
     )
     return settings, ignored

@@ -1,9 +1,11 @@
 """Kubelet's Allocate: whose call it is, what the container gets, and the writes that say so (design 3, spec/node 2.8).
 
-Order: find the pod, make the host folder, one PATCH that erases the segment (and says success when nothing is left),
-then the token. Killed between any two of these, the segment is either still there, so that kubelet's next call for
-the pod is served, or erased, so that nobody gets it and the pod fails; a token left behind is freed by its owner's
-phase (core.token).
+One PATCH erases the segment, and says success when nothing is left. It comes before the answer, the token's release
+beside it. Where the node's view names the pod beyond doubt, that PATCH under the pod's resourceVersion is the proof,
+and the host's files are made meanwhile; otherwise the pod is read live, its files are made, and then it is patched
+(docs/adr/0014). Killed at any point, the segment is either still there, so that kubelet's next call for the pod is
+served, or erased, so that nobody gets it and the pod fails; a token left behind is freed by its owner's phase
+(core.token).
 """
 
 from __future__ import annotations
@@ -16,25 +18,24 @@ from typing import Final
 import structlog
 
 from hami.core.container_edits import ContainerEdits
-from hami.core.errors import AllocateError, ApiError, ConflictError, DecodeError, NvmlError, TransportError
-from hami.core.keys import BIND_PHASE, MAX_LABEL_VALUE_CHARS, PHASE_FAILED, PHASE_SUCCESS, VGPU_NODE
+from hami.core.errors import AllocateError, ApiError, DecodeError, NvmlError, TransportError
+from hami.core.keys import BIND_PHASE, PHASE_FAILED
 from hami.core.model import ContainerShares
-from hami.core.objects import Node, Pod
 from hami.deviceplugin import event_reasons
 from hami.deviceplugin.board import Board
 from hami.deviceplugin.container_setup import ContainerSetup
 from hami.deviceplugin.mig_allocate import MigAllocator, Prepared
+from hami.deviceplugin.node_view import Found, NodeView
 from hami.deviceplugin.replays import Replays
 from hami.deviceplugin.replicas import card_of
 from hami.deviceplugin.settings import PluginSettings
-from hami.deviceplugin.token_release import release_token
-from hami.deviceplugin.whose_pod import Found, NobodysCall, find_pod
+from hami.deviceplugin.token_release import TokenReleases, release_token
+from hami.deviceplugin.whose_pod import NobodysCall, find_pod
+from hami.deviceplugin.work_list import WorkList
 from hami.kube.writer import KubeWriter
 from hami.placement.ports import EventSink
 from hami.vendors.nvidia.device import Nvidia
-from hami.vendors.nvidia.names import TO_ALLOCATE_KEY
 
-_PATCH_ATTEMPTS: Final = 3
 _FAILURE_TIMEOUT_S: Final = 3.0
 _RESERVED_FOR_THE_REST: Final = 0.2
 """Part of the deadline that waiting for the host leaves to the API server."""
@@ -52,6 +53,8 @@ class AllocateStats:
     """For metrics."""
 
     served: int = 0
+    without_reads: int = 0
+    """Of those, how many were served from the node's view."""
     refused: int = 0
     failed: int = 0
     replayed: int = 0
@@ -72,6 +75,7 @@ class Allocator:
         self,
         settings: PluginSettings,
         board: Board,
+        view: NodeView,
         writer: KubeWriter,
         events: EventSink,
         setup: ContainerSetup,
@@ -80,12 +84,15 @@ class Allocator:
     ) -> None:
         self._settings = settings
         self._board = board
+        self._view = view
         self._writer = writer
         self._vendor = Nvidia(settings.nvidia)
         self._events = events
         self._setup = setup
         self._mig = mig
         self._replays = Replays(generation)
+        self._work_list = WorkList(writer, settings.node_name)
+        self._releases = TokenReleases(writer, settings.node_name)
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Task[Answer]] = set()
         self.stats = AllocateStats()
@@ -101,9 +108,10 @@ class Allocator:
         return await asyncio.shield(task)
 
     async def drain(self) -> None:
-        """Waits for calls whose kubelet has hung up."""
+        """Waits for calls whose kubelet has hung up, and for tokens on their way back."""
         if self._running:
             await asyncio.wait(self._running)
+        await self._releases.drain()
 
     async def _in_turn(self, requests: Sequence[Sequence[str]]) -> Answer:
         limit_s = self._settings.allocate_timeout_s
@@ -136,16 +144,47 @@ class Allocator:
         self._check_ids(requests)
         if not requests:
             return []
+        edits = await self._serve_from_view(requests, attempt)
+        return await self._serve_live(requests, attempt) if edits is None else edits
+
+    async def _serve_from_view(self, requests: Sequence[Sequence[str]], attempt: _Attempt) -> Answer | None:
+        """None where the view does not know, or was wrong: then nothing was written."""
+        found = self._view.find([len(ids) for ids in requests], self._vendor) if self._mig is None else None
+        if found is None or any(self._problem_of_cards(call.shares) for call in found.calls):
+            return None
+        preparing = asyncio.ensure_future(self._prepare(found))
+        try:
+            if not await self._work_list.erase_if_seen_right(found):
+                # Files in the making are waited for: the next decision may be for the same container.
+                await asyncio.gather(preparing, return_exceptions=True)
+                return None
+        except BaseException:
+            preparing.cancel()
+            raise
+        attempt.found = found
+        edits = (await preparing).edits
+        self.stats.without_reads += 1
+        self._served(requests, found, edits)
+        return edits
+
+    async def _serve_live(self, requests: Sequence[Sequence[str]], attempt: _Attempt) -> Answer:
         counts = [len(ids) for ids in requests]
         found = await find_pod(self._writer, self._settings.node_name, counts, self._vendor)
         if isinstance(found, NobodysCall):
             return await self._replay_or_refuse(requests, found)
         attempt.found = found
         for call in found.calls:
-            self._check_cards(call.shares)
+            if problem := self._problem_of_cards(call.shares):
+                raise AllocateError(problem)
         prepared = await self._prepare(found)
-        edits = prepared.edits
-        await self._commit(found, prepared.annotations)
+        await self._work_list.erase(found, prepared.annotations)
+        self._served(requests, found, prepared.edits)
+        return prepared.edits
+
+    def _served(self, requests: Sequence[Sequence[str]], found: Found, edits: Answer) -> None:
+        """The pod has its devices, and the API server says so: what follows does not hold up the answer."""
+        if found.calls[-1].complete:
+            self._releases.begin(found.pod, found.node)
         self._replays.remember(requests, found, edits)
         self._note_other_cards(requests, found)
         self.stats.served += 1
@@ -156,7 +195,6 @@ class Allocator:
             container=[call.container_index for call in found.calls],
             cards=[share.device_id for call in found.calls for share in call.shares],
         )
-        return edits
 
     async def _prepare(self, found: Found) -> Prepared:
         """Edits for each container, on a node in mode mig with the instances' ids for the pod."""
@@ -164,48 +202,6 @@ class Allocator:
             return await self._mig.prepare(found)
         state = self._board.state
         return Prepared([await self._setup.prepare(call, state) for call in found.calls], {})
-
-    async def _commit(self, found: Found, more: dict[str, str]) -> None:
-        """Erases what is consumed; with nothing left, says success and gives the token back."""
-        last = found.calls[-1]
-        annotations = {TO_ALLOCATE_KEY: last.rest_text, **more}
-        if last.complete:
-            annotations[BIND_PHASE] = PHASE_SUCCESS
-        await self._patch_unchanged(found.pod, annotations)
-        if last.complete:
-            await self._release(found.pod, found.node)
-
-    async def _patch_unchanged(self, pod: Pod, annotations: dict[str, str]) -> None:
-        """Patches the pod as long as its work list is the one that was read; kubelet's status writes do not matter."""
-        node_name = self._settings.node_name
-        labels = {VGPU_NODE: node_name} if len(node_name) <= MAX_LABEL_VALUE_CHARS else None
-        meta = pod.metadata
-        for attempt in range(1, _PATCH_ATTEMPTS + 1):
-            try:
-                await self._writer.patch_pod_annotations(
-                    meta.namespace,
-                    meta.name,
-                    annotations,
-                    uid=pod.metadata.uid,
-                    resource_version=meta.resource_version,
-                    labels=labels,
-                )
-            except ConflictError:
-                fresh = await self._writer.get_pod(meta.namespace, meta.name)
-                same = fresh.metadata.uid == pod.metadata.uid
-                unchanged = fresh.annotations.get(TO_ALLOCATE_KEY) == pod.annotations.get(TO_ALLOCATE_KEY)
-                if attempt == _PATCH_ATTEMPTS or not same or not unchanged:
-                    raise
-                meta = fresh.metadata
-            else:
-                return
-
-    async def _release(self, pod: Pod, node: Node | None) -> None:
-        try:
-            await release_token(self._writer, self._settings.node_name, pod, node)
-        except (ApiError, TransportError) as error:
-            # The pod's phase says that it needs the token no more: the next bind frees it.
-            log.warning("token not released", pod=pod.key, why=str(error))
 
     async def _replay_or_refuse(self, requests: Sequence[Sequence[str]], nobody: NobodysCall) -> Answer:
         record = self._replays.find(requests, nobody.pods)
@@ -241,7 +237,7 @@ class Allocator:
                 await self._writer.patch_pod_annotations(
                     meta.namespace, meta.name, {BIND_PHASE: PHASE_FAILED}, uid=meta.uid
                 )
-                await self._release(pod, None)
+                await release_token(self._writer, self._settings.node_name, pod)
         except (ApiError, TransportError, TimeoutError) as error:
             # kubelet fails the pod now; a failed owner frees the token too.
             log.warning("phase failed not written", pod=pod.key, why=str(error))
@@ -253,14 +249,16 @@ class Allocator:
         if unknown:
             raise AllocateError(f"kubelet asks for devices that this plugin does not offer: {_quoted(unknown)}")
 
-    def _check_cards(self, shares: ContainerShares) -> None:
+    def _problem_of_cards(self, shares: ContainerShares) -> str:
+        """Why the chosen cards cannot be given; empty if they can."""
         state = self._board.state
         for share in shares:
             if state.card(share.device_id) is None:
-                raise AllocateError(f"card {share.device_id}, which the scheduler chose, is not on this node")
+                return f"card {share.device_id}, which the scheduler chose, is not on this node"
             if not state.healthy(share.device_id):
                 why = state.unhealthy[share.device_id]
-                raise AllocateError(f"card {share.device_id}, which the scheduler chose, is out of service ({why})")
+                return f"card {share.device_id}, which the scheduler chose, is out of service ({why})"
+        return ""
 
     def _note_other_cards(self, requests: Sequence[Sequence[str]], found: Found) -> None:
         """Counts, and where kubelet was told which cards to book also shows, that it booked others (issue 1741)."""

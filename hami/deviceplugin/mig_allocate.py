@@ -22,8 +22,8 @@ from hami.deviceplugin.mig_cards import profile_of
 from hami.deviceplugin.mig_manager import MigManager
 from hami.deviceplugin.mig_plan import Holds, fills, holds_of, overlapping, rival, used
 from hami.deviceplugin.mig_setup import MigDevice, MigSetup
+from hami.deviceplugin.node_view import Found
 from hami.deviceplugin.settings import PluginSettings
-from hami.deviceplugin.whose_pod import Found
 from hami.kube.writer import KubeWriter
 from hami.nvml.probe import CardFacts, DeviceProbe, MigInstanceFacts
 

@@ -20,14 +20,16 @@ from hami.deviceplugin.housekeeping import Housekeeping
 from hami.deviceplugin.mig_allocate import MigAllocator
 from hami.deviceplugin.mig_manager import MigManager
 from hami.deviceplugin.mig_setup import MigSetup
+from hami.deviceplugin.node_view import NodeView
+from hami.deviceplugin.node_watch import NodeWatch
 from hami.deviceplugin.offer_check import OfferCheck
 from hami.deviceplugin.operator_recovery import OperatorRecovery
 from hami.deviceplugin.preferred import Preferences
+from hami.deviceplugin.seen_writer import SeenWriter
 from hami.deviceplugin.settings import PluginSettings
 from hami.deviceplugin.shared_cards import SharedCards
 from hami.deviceplugin.static_devices import StaticDevices
 from hami.kube.client import ApiClient
-from hami.kube.writer import KubeWriter
 from hami.nvml.probe import DeviceProbe
 from hami.placement.ports import EventSink
 from hami.vendors.nvidia.names import MODE_MIG
@@ -39,11 +41,14 @@ class Plugin:
     """Serves the resources of one node. The caller owns client, probe and events, and runs `run` as a task.
 
     `registered` is set while kubelet knows us; `stats` counts calls; `board` has the cards, `mig` looks after their
-    instances. To restart with new settings, cancel `run` and make another Plugin.
+    instances; `view` is what is known of token and pods without asking. To restart with new settings, cancel `run` and
+    make another Plugin.
     """
 
     def __init__(self, settings: PluginSettings, client: ApiClient, probe: DeviceProbe, events: EventSink) -> None:
-        writer = KubeWriter(client)
+        self.view = NodeView(settings.node_name, time.monotonic, settings.token_expiry_s)
+        self._node_watch = NodeWatch(client, settings.node_name, self.view)
+        writer = SeenWriter(client, self.view)
         self._settings = settings
         self._events = events
         self.board = Board(settings)
@@ -58,8 +63,10 @@ class Plugin:
         self._housekeeping = Housekeeping(settings, writer)
         self.mig = MigManager(settings, self.board, probe, writer, events, self._watch.refresh)
         mig = MigAllocator(settings, probe, writer, self.mig, self._mig_setup) if settings.mode == MODE_MIG else None
-        self._allocator = Allocator(settings, self.board, writer, events, setup, mig, lambda: shared.generation)
-        served = SharedCards(settings, self._allocator, Preferences(settings, writer))
+        self._allocator = Allocator(
+            settings, self.board, self.view, writer, events, setup, mig, lambda: shared.generation
+        )
+        served = SharedCards(settings, self._allocator, Preferences(settings, self.view, writer))
         resource = settings.nvidia.resource_count_name
         shared = Endpoint(settings, self.board, events, resource, served, self._describe)
         self._endpoints = Endpoints(settings, self.board, events, shared, self._static, self.registered)
@@ -86,6 +93,7 @@ class Plugin:
             await self.mig.look()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._watch.run())
+                tasks.create_task(self._node_watch.run())
                 tasks.create_task(self._annotator.run())
                 tasks.create_task(self._housekeeping.run())
                 tasks.create_task(self._cdi.keep())

@@ -10,7 +10,7 @@ import msgspec
 
 from hami.core.container_edits import ContainerEdits
 from hami.core.objects import Pod
-from hami.deviceplugin.whose_pod import Found
+from hami.deviceplugin.node_view import Found
 
 _REMEMBERED: Final = 256
 

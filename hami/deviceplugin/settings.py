@@ -109,6 +109,8 @@ class PluginSettings(msgspec.Struct, frozen=True):
     allow_disable_control: bool = False
     """Containers may opt out of the limits by CUDA_DISABLE_CONTROL (design 5: off unless the operator allows it)."""
     allocate_timeout_s: float = 5.0
+    token_expiry_s: float = 300.0
+    """How long schedulers leave the node's token to a pod that is not served (`--node-lock-timeout` there)."""
     watch_interval_s: float = 0.5
     """How often kubelet's socket and ours are looked at."""
     cleanup_interval_s: float = 300.0

@@ -29,6 +29,7 @@ from hami.kube.status import error_from
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 
 DEFAULT_QPS: Final = 50.0
 DEFAULT_BURST: Final = 100

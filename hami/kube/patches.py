@@ -1,7 +1,8 @@
 """Bodies of the writes that hami makes: merge patches of annotations and labels, and the Binding.
 
 Every write is a patch of named fields, never a replaced object (spec/ecosystem 2.2). A merge patch removes a key by
-null and checks `metadata.uid` and `metadata.resourceVersion` where it carries them (409 if they differ).
+null and checks `metadata.uid` and `metadata.resourceVersion` where it carries them (409 if they differ). A JSON patch
+is used where one value must still be what was read while others may write the object all the time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ def metadata_patch(
     if labels:
         metadata["labels"] = dict(labels)
     return msgspec.json.encode({"metadata": metadata})
+
+
+def annotation_dropped(key: str, expected: str) -> bytes:
+    """JSON patch (RFC 6902) that removes an annotation as long as it has the value `expected`."""
+    path = "/metadata/annotations/" + key.replace("~", "~0").replace("/", "~1")
+    return msgspec.json.encode([{"op": "test", "path": path, "value": expected}, {"op": "remove", "path": path}])
 
 
 def binding(

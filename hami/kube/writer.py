@@ -11,7 +11,7 @@ from hami.core.budgets import DisruptionBudget, budget_decoder
 from hami.core.errors import ConflictError, InvalidError, TransportError
 from hami.core.objects import Node, Pod, node_decoder, pod_decoder
 from hami.kube import patches, paths
-from hami.kube.client import MERGE_PATCH, ApiClient
+from hami.kube.client import JSON_PATCH, MERGE_PATCH, ApiClient
 from hami.kube.listing import decode_answer, pages
 from hami.kube.ratelimit import Lane
 
@@ -90,6 +90,19 @@ class KubeWriter:
         body = patches.metadata_patch(annotations=annotations, resource_version=resource_version)
         path = paths.node(name)
         return decode_answer(await self._patch(path, body, repeatable=not resource_version), node_decoder, path)
+
+    async def drop_node_annotation(self, name: str, key: str, expected: str) -> Node:
+        """Removes an annotation that has the value `expected`, whatever else is written to the node meanwhile.
+
+        ConflictError if it has another value, or is not there.
+        """
+        body = patches.annotation_dropped(key, expected)
+        path = paths.node(name)
+        try:
+            answer = await self._client.request("PATCH", path, body, JSON_PATCH, lane=self._lane, idempotent=True)
+        except InvalidError as error:
+            raise ConflictError(409, "Conflict", f"node {name}: annotation {key} is not {expected!r}") from error
+        return decode_answer(answer, node_decoder, path)
 
     async def patch_pod_annotations(
         self,

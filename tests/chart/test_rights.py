@@ -23,7 +23,7 @@ CALLS: Final = {
     "kube/events.py": {"POST": 1, "PATCH": 1},
     "kube/leader.py": {"GET": 1},
     "kube/listing.py": {"GET": 2},
-    "kube/writer.py": {"GET": 2, "POST": 1, "PATCH": 1},
+    "kube/writer.py": {"GET": 2, "POST": 1, "PATCH": 2},
     "apps/quota_watch.py": {"GET": 1},
 }
 """Requests by method and file. Who adds one: does the chart's role of that process allow it?"""
@@ -32,6 +32,7 @@ REFLECTED: Final = {
     "apps/scheduler.py": {"NODES", "PODS"},
     "apps/quota_watch.py": {"RESOURCE_QUOTAS"},
     "apps/monitor.py": {"PODS"},
+    "deviceplugin/node_watch.py": {"NODES", "PODS"},
     "kube/leader.py": {"leases_in"},
 }
 """What is listed and watched, by file."""
@@ -46,6 +47,7 @@ WRITER: Final = {
     "list_disruption_budgets": ("poddisruptionbudgets", "list"),
     "pod_pages": ("pods", "list"),
     "patch_node_annotations": ("nodes", "patch"),
+    "drop_node_annotation": ("nodes", "patch"),
     "patch_pod_annotations": ("pods", "patch"),
     "bind": ("pods/binding", "create"),
 }
@@ -69,6 +71,8 @@ SCHEDULER: Final = {
 CERTIFICATE: Final = {("mutatingwebhookconfigurations", verb) for verb in ("get", "list", "watch", "patch")}
 PLUGIN: Final = {
     ("nodes", "get"),
+    ("nodes", "list"),
+    ("nodes", "watch"),
     ("nodes", "patch"),
     ("pods", "get"),
     ("pods", "list"),

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from hami.core.codec import RegisterForm
+from hami.core.codec import RegisterForm, decode_shares
 from hami.core.keys import BIND_PHASE, MIG_ALLOCATIONS, NODE_LOCK, PHASE_ALLOCATING, VGPU_NODE
 from hami.core.objects import Node, Pod, pod_decoder
 from hami.core.token import encode_token
@@ -23,7 +23,9 @@ from hami.kube.client import ApiClient
 from hami.kube.writer import KubeWriter
 from hami.nvml.simulated import SimulatedProbe, made_uuid
 from hami.sim.apiserver import ApiServer
+from hami.sim.apiserver.faults import Fault
 from hami.vendors.nvidia.config import NvidiaConfig
+from hami.vendors.nvidia.device import Nvidia
 from hami.vendors.nvidia.names import ALLOCATED_KEY, TO_ALLOCATE_KEY
 from tests.deviceplugin.kubelet import FakeKubelet
 
@@ -34,7 +36,7 @@ cards:
 """
 A = made_uuid(NODE, 0)
 B = made_uuid(NODE, 1)
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class RecordedEvents:
@@ -109,7 +111,10 @@ class Bench:
         )
         return msgspec.structs.replace(base, **changes)
 
-    async def start_plugin(self, *, wait: bool = True, **changes: Any) -> Plugin:
+    async def start_plugin(self, *, wait: bool = True, blind: bool = False, **changes: Any) -> Plugin:
+        """`blind`: every watch of the API server fails, so that the plugin has to read what it wants to know."""
+        if blind:
+            self.api.faults.add(Fault("internal-error", verb="watch"))
         self.plugin_client = MortalClient(Access(self.api.base_url), qps=0)
         self._clients.append(self.plugin_client)
         probe = SimulatedProbe(self.profile, NODE, self.kubelet.folder / "hami")
@@ -214,6 +219,25 @@ class Bench:
 
     async def token_owner(self) -> str:
         return (await self.node()).annotations.get(NODE_LOCK, ",").rpartition(",")[2]
+
+    async def token_free(self) -> None:
+        """Waits until nobody holds the token: it is given back beside the answer."""
+        async with asyncio.timeout(DEADLINE_S):
+            while await self.token_owner():  # noqa: ASYNC110 - another process's doing
+                await asyncio.sleep(0.005)
+
+    async def seen(self, name: str) -> Pod:
+        """Waits until the plugin's view can say that the next call is this pod's."""
+        pod = await self.pod(name)
+        vendor = Nvidia(NvidiaConfig())
+        counts = [len(shares) for shares in decode_shares(pod.annotations[TO_ALLOCATE_KEY], name) if shares][:1]
+
+        def known() -> bool:
+            found = self.plugin.view.find(counts, vendor)
+            return found is not None and found.pod.metadata.resource_version == pod.metadata.resource_version
+
+        await self.until(known, f"the plugin sees {name}")
+        return pod
 
 
 @asynccontextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import msgspec
 
 from hami.core.errors import ConflictError, NotFoundError
 from hami.core.objects import Node, ObjectMeta, Pod
+from hami.deviceplugin.node_view import NodeView
+from hami.deviceplugin.seen_writer import Seen
 from hami.kube.writer import KubeWriter
 
 
@@ -25,10 +28,7 @@ class MemoryApi(KubeWriter):
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         self.requests += 1
-        pod = self.pods.get(f"{namespace}/{name}")
-        if pod is None:
-            raise NotFoundError(404, "NotFound", f"pod {name}")
-        return pod
+        return self._pod(namespace, name)
 
     async def list_pods_on_node(self, node: str) -> list[Pod]:
         self.requests += 1
@@ -43,6 +43,12 @@ class MemoryApi(KubeWriter):
         )
         return self.node
 
+    async def drop_node_annotation(self, name: str, key: str, expected: str) -> Node:
+        if self.node.annotations.get(key) != expected:
+            self.requests += 1
+            raise ConflictError(409, "Conflict", key)
+        return await self.patch_node_annotations(name, {key: None})
+
     async def patch_pod_annotations(
         self,
         namespace: str,
@@ -53,11 +59,18 @@ class MemoryApi(KubeWriter):
         resource_version: str = "",
         labels: Mapping[str, str | None] | None = None,
     ) -> Pod:
-        pod = await self.get_pod(namespace, name)
+        self.requests += 1
+        pod = self._pod(namespace, name)
         if uid and uid != pod.metadata.uid:
             raise ConflictError(409, "Conflict", "uid")
         meta = _patched(pod.metadata, annotations, resource_version)
         self.pods[pod.key] = pod = msgspec.structs.replace(pod, metadata=meta)
+        return pod
+
+    def _pod(self, namespace: str, name: str) -> Pod:
+        pod = self.pods.get(f"{namespace}/{name}")
+        if pod is None:
+            raise NotFoundError(404, "NotFound", f"pod {name}")
         return pod
 
 
@@ -70,3 +83,11 @@ def _patched(meta: ObjectMeta, annotations: Mapping[str, str | None], resource_v
         annotations={key: text for key, text in merged.items() if text is not None},
         resource_version=str(int(meta.resource_version or "1") + 1),
     )
+
+
+class SeenMemoryApi(Seen, MemoryApi):
+    """The same, its answers told to a view, as the plugin's writer does."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(node)
+        self.view = NodeView(node, time.monotonic)

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from hami.core.token import encode_token
 from hami.deviceplugin.allocate import Allocator
 from hami.deviceplugin.board import Board
 from hami.deviceplugin.container_setup import ContainerSetup
+from hami.deviceplugin.node_view import NodeView
 from hami.deviceplugin.preferred import Preferences
 from hami.deviceplugin.server import PluginServer
 from hami.deviceplugin.servicer import DevicePluginServicer
@@ -72,12 +74,13 @@ class World:
             NODE, kubelet_dir=folder, hook_path=folder / "hook", lock_dir=folder / "lock", cdi_root=folder / "cdi"
         )
         self.api = MemoryApi(NODE)
+        self.view = NodeView(NODE, time.monotonic)
         self.events = RecordedEvents()
         self.board = Board(self.settings)
         cards = tuple(CardFacts(uuid, index, "T4", 1 << 34) for index, uuid in enumerate((A, B)))
         self.loop.run_until_complete(self.board.set_cards(cards))
         self.allocator = Allocator(
-            self.settings, self.board, self.api, self.events, ContainerSetup(self.settings), None, lambda: 1
+            self.settings, self.board, self.view, self.api, self.events, ContainerSetup(self.settings), None, lambda: 1
         )
 
     def put(self, pods: Sequence[Pod], token: str | None) -> None:
@@ -88,7 +91,7 @@ class World:
         self.events.on_nodes.clear()
 
     def served(self) -> SharedCards:
-        return SharedCards(self.settings, self.allocator, Preferences(self.settings, self.api))
+        return SharedCards(self.settings, self.allocator, Preferences(self.settings, self.view, self.api))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -224,6 +227,7 @@ def check_allocate(world: World, pods: tuple[Pod, ...], token: str | None, asked
     except AllocateError as refusal:
         answer = None
         check_words(refusal)
+    world.loop.run_until_complete(world.allocator.drain())
     changed = {key for key, each in world.api.pods.items() if each != before[key]}
     assert len(changed) <= 1, "one call concerns one pod"
     if not changed:

@@ -28,8 +28,8 @@ from hami.deviceplugin.cdi_files import CdiFiles
 from hami.deviceplugin.mig_allocate import MigAllocator
 from hami.deviceplugin.mig_manager import MigManager
 from hami.deviceplugin.mig_setup import MigSetup
+from hami.deviceplugin.node_view import Found
 from hami.deviceplugin.settings import PluginSettings
-from hami.deviceplugin.whose_pod import Found
 from hami.nvml.probe import CardFacts, Cards, MigInstanceFacts, ProcessFacts
 from hami.nvml.simulated import SimulatedProbe
 from hami.nvml.simulated_mig import SimulatedGeometry

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from hami.core.errors import ConflictError
 from hami.core.objects import Pod, pod_decoder
 from hami.kube import paths
 from hami.kube.client import MERGE_PATCH
-from tests.deviceplugin.bench import NODE, Bench
+from tests.deviceplugin.bench import DEADLINE_S, NODE, Bench
 
 LOCK = "hami.io/mutex.lock"
 HANDSHAKE = "hami.io/node-handshake"
@@ -50,13 +53,7 @@ class UpstreamScheduler:
         """Lock, phase, Binding. `lock` "" is this release's own text, None leaves the lock away (init-only pods)."""
         name = pod.metadata.name
         if lock is not None:
-            node = json.loads(await self._bench.client.request("GET", paths.node(NODE)))
-            assert LOCK not in (node["metadata"].get("annotations") or {}), "node lock contention"
-            metadata = {
-                "annotations": {LOCK: lock or f"{STAMP},default,{name}"},
-                "resourceVersion": node["metadata"]["resourceVersion"],
-            }
-            await self._send("PATCH", paths.node(NODE), {"metadata": metadata}, MERGE_PATCH)
+            await self._lock(lock or f"{STAMP},default,{name}")
         await self._patch(pod, {"annotations": {"hami.io/bind-phase": "allocating", "hami.io/bind-time": "1787277601"}})
         binding = {
             "apiVersion": "v1",
@@ -65,6 +62,19 @@ class UpstreamScheduler:
             "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
         }
         await self._send("POST", paths.binding("default", name), binding)
+
+    async def _lock(self, text: str) -> None:
+        """The node's lock, tried again while others write the node or still give their lock back."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                node = json.loads(await self._bench.client.request("GET", paths.node(NODE)))
+                version = node["metadata"]["resourceVersion"]
+                if LOCK not in (node["metadata"].get("annotations") or {}):
+                    metadata = {"annotations": {LOCK: text}, "resourceVersion": version}
+                    with suppress(ConflictError):
+                        await self._send("PATCH", paths.node(NODE), {"metadata": metadata}, MERGE_PATCH)
+                        return
+                await asyncio.sleep(0.01)
 
     async def ask_for_life(self) -> None:
         """The stamp that schedulers of every release write over a handshake without `Requesting`."""

@@ -39,6 +39,18 @@ async def test_a_stale_version_conflicts_and_changes_nothing(client: ApiClient) 
     assert (await writer.get_node("n1")).annotations == {"a": "1"}
 
 
+async def test_an_annotation_is_dropped_only_with_its_value(client: ApiClient) -> None:
+    await make_node(client, "n1", {"hami.io/a~b": "1", "keep": "2"})
+    writer = KubeWriter(client)
+    for key in ("hami.io/a~b", "not-there"):
+        with pytest.raises(ConflictError):
+            await writer.drop_node_annotation("n1", key, "2")
+    assert (await writer.get_node("n1")).annotations == {"hami.io/a~b": "1", "keep": "2"}
+    assert (await writer.drop_node_annotation("n1", "hami.io/a~b", "1")).annotations == {"keep": "2"}
+    with pytest.raises(NotFoundError):
+        await writer.drop_node_annotation("n2", "keep", "2")
+
+
 async def test_pod_patch_checks_uid_and_sets_labels(client: ApiClient) -> None:
     pod = await make_pod(client, "p1")
     writer = KubeWriter(client)
