@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -364,8 +365,11 @@ def test_memory_stays_bounded_while_nodes_come_and_go(engine: Engine, world: Wor
             world.settle_now()
 
     pass_through(0, 200)
-    grown_bytes = _grown_bytes(lambda: pass_through(200, 1200))
-    assert grown_bytes < 150_000, "1000 nodes that are gone left their names (bounded, too), less than 150 bytes each"
+    # A table of the whole process (interned texts) may double under one of them; what leaks grows under both.
+    grown_bytes = [_grown_bytes(functools.partial(pass_through, at, at + 1000)) for at in (200, 1200)]
+    assert min(grown_bytes) < 150_000, (
+        "1000 nodes that are gone left their names (bounded, too), less than 150 bytes each"
+    )
 
 
 def test_memory_stays_bounded_with_large_annotations(engine: Engine, world: World) -> None:
@@ -376,7 +380,9 @@ def test_memory_stays_bounded_with_large_annotations(engine: Engine, world: Worl
             pod = make_pod("p", container(memory_mib=99999), annotations={"note": f"{number:0100000}"})
             assert engine.filter(pod, offered).failed
 
-    assert _grown_bytes(pass_through) < 1_000_000, "of 10 MB of annotations nearly nothing is kept"
+    assert min(_grown_bytes(pass_through) for _ in range(2)) < 1_000_000, (
+        "of 10 MB of annotations nearly nothing is kept"
+    )
 
 
 def _grown_bytes(work: Callable[[], None]) -> int:
