@@ -27,7 +27,7 @@ from tests.cluster.api import Api, Object
 from tests.cluster.components import HamiScheduler
 from tests.cluster.controlplane import SCHEDULER_NAME, ControlPlane
 from tests.cluster.fakenodes import FakeCard, fake_node
-from tests.cluster.pods import gpu_pod
+from tests.cluster.pods import NODE_LOCK, gpu_pod
 from tests.cluster.processes import Process, wait_until
 from tests.tools.audit import audit_cluster
 
@@ -111,7 +111,7 @@ class Bench:
         path = f"/api/v1/namespaces/{space}/pods"
         wait_until(lambda: self._all_bound(path, count, plugins), 600, f"{count} pods bound", interval_s=1)
         cpu_s = cpu_of(process) - cpu_s
-        wait_until(lambda: not self._locked(), 60, "every token released", interval_s=0.5)
+        wait_until(lambda: self._released(plugins), 60, "every token released", interval_s=0.5)
         self.plane.hami_kube_scheduler.kill()
         plugins.stop()
         found = json.loads(record.read_text())
@@ -129,9 +129,22 @@ class Bench:
         unbound = self.api.get(path, fieldSelector="spec.nodeName=", limit="1")
         return not unbound["items"] and count > 0
 
-    def _locked(self) -> bool:
-        nodes = self.api.items("/api/v1/nodes")
-        return any("hami.io/mutex.lock" in (node["metadata"].get("annotations") or {}) for node in nodes)
+    def _released(self, plugins: Process) -> bool:
+        """Whether no node has a token; AssertionError with what stands there, and the owners, while one has."""
+        plugins.require_alive()
+        found = [node["metadata"] for node in self.api.items("/api/v1/nodes")]
+        tokens = {node["name"]: node.get("annotations", {}).get(NODE_LOCK, "") for node in found}
+        held = {node: token for node, token in tokens.items() if token}
+        assert not held, [(node, token, self._owner(token)) for node, token in itertools.islice(held.items(), 3)]
+        return True
+
+    def _owner(self, token: str) -> object:
+        """Where the pod that a token names is, and what it was told."""
+        _, namespace, name = token.split(",")
+        found = [
+            pod for pod in self.api.items(f"/api/v1/namespaces/{namespace}/pods") if pod["metadata"]["name"] == name
+        ]
+        return [(pod["spec"].get("nodeName"), pod["metadata"].get("annotations")) for pod in found] or "gone"
 
     def _failed(self, space: str) -> int:
         events = self.api.items(f"/api/v1/namespaces/{space}/events", fieldSelector="reason=BindingFailed")
