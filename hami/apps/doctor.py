@@ -21,6 +21,7 @@ from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.device import Nvidia
 
 USED_WRONGLY: Final = 2
+_LAST_PORT: Final = 65535
 _DESCRIPTION: Final = (
     "Looks at a cluster that runs this or upstream's HAMi and says what is wrong and what to do. Reads only."
     " Exit status: 0 all is well, 1 something is wrong, 2 used wrongly or the cluster cannot be read."
@@ -69,6 +70,6 @@ def _dial(text: str) -> Endpoint | None:
     if not text:
         return None
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or not 0 < int(port[:9]) <= _LAST_PORT:
         raise ConfigError(f"--webhook-address: {text!r} is not allowed: expected HOST:PORT")
     return Endpoint(host.strip("[]"), int(port), "")

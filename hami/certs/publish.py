@@ -12,6 +12,7 @@ import msgspec
 from cryptography import x509
 
 from hami.core.errors import CertificateError
+from hami.core.lenient import decode_answer
 
 CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -35,6 +36,9 @@ class _Configuration(msgspec.Struct):
     webhooks: list[_Webhook] = []
 
 
+_decoder: Final = msgspec.json.Decoder(_Configuration)
+
+
 def read_authority(path: Path) -> bytes:
     """A PEM authority file, checked. Raises CertificateError."""
     try:
@@ -52,7 +56,7 @@ async def patch_webhook(request: Request, name: str, ca_pem: bytes, *, url: str 
     (InvalidError) instead of being lost or hitting the wrong entry. Raises ApiError, TransportError.
     """
     path = f"{CONFIGURATIONS}/{quote(name, safe='')}"
-    current = msgspec.json.decode(await request("GET", path), type=_Configuration)
+    current = decode_answer(await request("GET", path), _decoder, path)
     bundle = base64.b64encode(ca_pem).decode()
     operations: list[dict[str, Any]] = []
     for place, webhook in enumerate(current.webhooks):

@@ -18,6 +18,7 @@ from hami.certs.kept import Kept
 from hami.certs.make import CertificatePair
 from hami.certs.publish import Request
 from hami.core.errors import CertificateError, ConflictError, NotFoundError
+from hami.core.lenient import decode_answer
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 _TRIES: Final = 5
@@ -33,6 +34,9 @@ class _Metadata(msgspec.Struct, rename="camel"):
 class _Secret(msgspec.Struct):
     metadata: _Metadata
     data: dict[str, str] | None = None
+
+
+_decoder: Final = msgspec.json.Decoder(_Secret)
 
 
 class KeptSecret:
@@ -72,8 +76,9 @@ class KeptSecret:
         raise CertificateError(f"{self.title} changed at every try to write it")
 
     async def _read(self) -> _Secret | None:
+        path = self._path(self._name)
         try:
-            return msgspec.json.decode(await self._request("GET", self._path(self._name)), type=_Secret)
+            return decode_answer(await self._request("GET", path), _decoder, path)
         except NotFoundError:
             return None
 

@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from hami.core.errors import TransportError
+
 _any_decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
 T = TypeVar("T")
@@ -36,6 +38,14 @@ def lenient(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
         except RecursionError as error:
             raise msgspec.DecodeError("the JSON is nested too deeply") from error
         return decoded(decoder, text)
+
+
+def decode_answer(body: bytes, decoder: msgspec.json.Decoder[T], path: str) -> T:
+    """The body of a 2xx answer. One that cannot be read is not kube-apiserver's (a proxy's page): TransportError."""
+    try:
+        return lenient(decoder, body)
+    except msgspec.DecodeError as error:
+        raise TransportError(f"{path}: the answer cannot be read: {error}") from error
 
 
 def _without_nulls(value: Any) -> Any:

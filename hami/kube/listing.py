@@ -9,8 +9,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from hami.core.errors import TransportError
-from hami.core.lenient import lenient
+from hami.core import lenient
 from hami.core.objects import ObjectMeta
 from hami.kube.client import ApiClient
 from hami.kube.ratelimit import Lane
@@ -27,7 +26,6 @@ class ApiObject(Protocol):
 
 
 T = TypeVar("T")
-V = TypeVar("V")
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -41,6 +39,7 @@ class _List(msgspec.Struct):
 
 
 _list_decoder: Final = msgspec.json.Decoder(_List)
+decode_answer: Final = lenient.decode_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +84,6 @@ async def pages(
             await asyncio.gather(coming, return_exceptions=True)
 
 
-def decode_answer(body: bytes, decoder: msgspec.json.Decoder[V], path: str) -> V:
-    """The body of a 2xx answer. One that cannot be read is not kube-apiserver's (a proxy's page): TransportError."""
-    try:
-        return lenient(decoder, body)
-    except msgspec.DecodeError as error:
-        raise TransportError(f"{path}: the answer cannot be read: {error}") from error
-
-
 def decode_items(
     items: list[msgspec.Raw] | tuple[msgspec.Raw, ...], decoder: msgspec.json.Decoder[T]
 ) -> tuple[list[T], list[str]]:
@@ -101,7 +92,7 @@ def decode_items(
     problems: list[str] = []
     for item in items:
         try:
-            objects.append(lenient(decoder, item))
+            objects.append(lenient.lenient(decoder, item))
         except msgspec.DecodeError as error:
             problems.append(str(error))
     return objects, problems

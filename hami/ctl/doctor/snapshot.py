@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -11,7 +11,7 @@ from hami.core.errors import ApiError, NotFoundError
 from hami.core.objects import Node, ObjectMeta, Pod, node_decoder, pod_decoder
 from hami.kube import paths
 from hami.kube.client import ApiClient
-from hami.kube.listing import pages
+from hami.kube.listing import decode_answer, pages
 
 CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _REFUSED: Final = 403
@@ -55,6 +55,9 @@ class _ServiceSpec(msgspec.Struct, frozen=True):
 class Service(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: _ServiceSpec = _ServiceSpec()
+
+
+_service_decoder: Final = msgspec.json.Decoder(Service)
 
 
 class Snapshot(msgspec.Struct):
@@ -107,10 +110,9 @@ async def _read_webhooks(client: ApiClient, snapshot: Snapshot) -> None:
 async def _service(client: ApiClient, namespace: str, name: str) -> Service | None:
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(name, safe='')}"
     try:
-        found: Service = msgspec.json.decode(await client.request("GET", path), type=Service)
+        return decode_answer(await client.request("GET", path), _service_decoder, path)
     except NotFoundError:
         return None
-    return found
 
 
 def hamis(configuration: WebhookConfiguration) -> tuple[Webhook, ...]:
@@ -123,7 +125,7 @@ async def lock_texts(client: ApiClient, names: list[str], key: str) -> dict[str,
     texts: dict[str, str] = {}
     for name in names:
         try:
-            node: Any = node_decoder.decode(await client.request("GET", paths.node(name)))
+            node = decode_answer(await client.request("GET", paths.node(name)), node_decoder, paths.node(name))
         except NotFoundError:
             continue
         texts[name] = node.annotations.get(key, "")

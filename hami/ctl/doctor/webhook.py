@@ -21,6 +21,7 @@ WEBHOOK: Final = "webhook"
 CERTIFICATE: Final = "certificate"
 _SOON: Final = datetime.timedelta(days=30)
 _DIAL_S: Final = 5.0
+_PATCH_URL: Final = "hami certs patch --url https://HOST:PORT/webhook writes another one"
 _PATCH: Final = "hami certs patch --ca-file ca.crt writes the authority into the configuration"
 
 
@@ -33,7 +34,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def endpoint_of(webhook: Webhook) -> Endpoint | None:
-    """None where the configuration names neither URL nor Service."""
+    """None where the configuration names neither URL nor Service. Raises ValueError for a URL that is none."""
     config = webhook.client_config
     if config.url:
         parts = urlsplit(config.url)
@@ -64,7 +65,11 @@ async def _check_one(
     snapshot: Snapshot, name: str, webhook: Webhook, dial: Endpoint | None, dates: list[str]
 ) -> list[Finding]:
     subject = f"webhook {name}"
-    endpoint = endpoint_of(webhook)
+    try:
+        endpoint = endpoint_of(webhook)
+    except ValueError as error:
+        problem = f"its URL {webhook.client_config.url!r} cannot be read: {error}"
+        return [Finding(Severity.ERROR, WEBHOOK, subject, problem, _PATCH_URL)]
     if endpoint is None:
         return [Finding(Severity.ERROR, WEBHOOK, subject, "names neither a URL nor a Service", _PATCH)]
     findings = list(_service_findings(snapshot, subject, webhook))
@@ -147,10 +152,10 @@ async def _connect(subject: str, endpoint: Endpoint, bundle: bytes, unix_s: floa
     anyone.check_hostname = False
     anyone.verify_mode = ssl.CERT_NONE
     try:
-        der = await _served(endpoint, anyone)
-    except (OSError, TimeoutError) as error:
+        served = x509.load_der_x509_certificate(await _served(endpoint, anyone))
+    except (OSError, TimeoutError, ValueError) as error:
+        # ValueError: of the host's name (UnicodeError), or of the certificate.
         return [_unreachable(subject, endpoint, error)]
-    served = x509.load_der_x509_certificate(der)
     dates.append(_life(f"{subject}: the served certificate", served))
     findings = list(_dates(subject, "the served certificate", served, unix_s))
     if findings and findings[0].severity is Severity.ERROR:
