@@ -118,8 +118,10 @@ class CardWatch:
             try:
                 events = await self._probe.events(self._settings.health.poll_s)
             except NvmlError as error:
-                log.warning("no error events", why=str(error))
                 await self.refresh()
+                if self._tracker.answered:
+                    text = f"error events cannot be heard: {error}. Only cards that do not answer are noticed"
+                    self._say(event_reasons.CARD_SILENT, text)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _MAX_PAUSE_S)
                 continue

@@ -53,6 +53,11 @@ class HealthTracker:
         self._lost = dict(lost)
         self._all_lost = False
 
+    @property
+    def answered(self) -> bool:
+        """Whether the driver did when it was asked last."""
+        return not self._all_lost
+
     def silent_driver(self, known: Iterable[str], why: str) -> None:
         """The driver itself does not answer: no card can be used, and nothing says that one was reset."""
         self._lost = dict.fromkeys(known, why)

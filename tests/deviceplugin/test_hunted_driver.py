@@ -7,10 +7,10 @@ from typing import NoReturn
 
 import pytest
 
-from hami.core.errors import DriverReplacedError
+from hami.core.errors import DriverReplacedError, NvmlError
 from hami.deviceplugin import event_reasons
 from hami.nvml.simulated import SimulatedProbe
-from tests.deviceplugin.bench import Bench
+from tests.deviceplugin.bench import CARDS, A, Bench
 from tests.deviceplugin.test_process_life import Life, living
 
 
@@ -40,3 +40,26 @@ async def test_at_the_start_too(node: Bench, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(DriverReplacedError):
         await asyncio.wait_for(life.task, 60)
     assert not node.kubelet.requests
+
+
+async def test_error_events_that_cannot_be_heard_are_said_once(node: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers without events (WSL, unified memory): cards stay in service and are still asked whether they answer
+    (NVIDIA/k8s-device-plugin#1640, #2037)."""
+    tries = [0]
+
+    async def unheard(*_: object) -> NoReturn:
+        tries[0] += 1
+        raise NvmlError("event registration: Not Supported")
+
+    monkeypatch.setattr(SimulatedProbe, "events", unheard)
+    monkeypatch.setattr("hami.deviceplugin.card_watch._FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("hami.deviceplugin.card_watch._MAX_PAUSE_S", 0.01)
+    await node.start_plugin()
+    await node.until(lambda: tries[0] >= 5, "tries")
+    said = [text for _, reason, text in node.events.on_nodes if reason == event_reasons.CARD_SILENT]
+    assert said == [
+        "error events cannot be heard: event registration: Not Supported. Only cards that do not answer are noticed"
+    ]
+    assert set(node.kubelet.devices.values()) == {"Healthy"}
+    node.profile.write_text(CARDS + "faults: {lost: [0]}\n")
+    await node.until(lambda: node.kubelet.devices[f"{A}-0"] == "Unhealthy", "the lost card")
