@@ -30,7 +30,7 @@ from hami.deviceplugin.replays import Replays
 from hami.deviceplugin.replicas import card_of
 from hami.deviceplugin.settings import PluginSettings
 from hami.deviceplugin.token_release import TokenReleases, release_token
-from hami.deviceplugin.whose_pod import NobodysCall, find_pod
+from hami.deviceplugin.whose_pod import NobodysCall, find_pod, first_in_line
 from hami.deviceplugin.work_list import WorkList
 from hami.kube.writer import KubeWriter
 from hami.placement.ports import EventSink
@@ -172,6 +172,7 @@ class Allocator:
         found = await find_pod(self._writer, self._settings.node_name, counts, self._vendor)
         if isinstance(found, NobodysCall):
             return await self._replay_or_refuse(requests, found)
+        found = await first_in_line(self._writer, found, self._view.pods, counts, self._vendor)
         attempt.found = found
         for call in found.calls:
             if problem := self._problem_of_cards(call.shares):

@@ -59,6 +59,11 @@ class NodeView:
         self._pods_listed = False
         self._answers: deque[_Answer] = deque(maxlen=_ANSWERS)
 
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The node's pods as the watches and our own calls showed them last."""
+        return tuple(self._pods.values())
+
     # --- what the watches say ----------------------------------------------------------------------------------------
 
     def node_seen(self, node: Node) -> None:

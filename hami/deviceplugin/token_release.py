@@ -17,6 +17,8 @@ from hami.core.objects import Node, Pod
 from hami.core.token import token_of
 from hami.kube.writer import KubeWriter
 
+_TURNS: Final = 8
+"""Turns of the event loop that an answer takes from here to its socket, and some more."""
 _TRIES: Final = 6
 _FIRST_PAUSE_S: Final = 0.2
 """0.2, 0.4, … 3.2 s: six seconds of a server that does not answer. After that the next bind frees it."""
@@ -64,6 +66,9 @@ class TokenReleases:
             await asyncio.wait(self._running)
 
     async def _release(self, pod: Pod, node: Node) -> None:
+        for _ in range(_TURNS):
+            # The answer to kubelet is on its way first.
+            await asyncio.sleep(0)
         for attempt in range(_TRIES):
             try:
                 await release_token(self._writer, self._node_name, pod, node)

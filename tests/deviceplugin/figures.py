@@ -217,22 +217,29 @@ async def process(calls: int) -> Figures:
 
 
 async def _pods_in_turn(node: Bench, calls: int) -> tuple[list[float], list[float], int]:
-    """Milliseconds of a no-op and of an Allocate in turn, and how many of the latter had to read."""
-    idle, times, reads = [], [], 0
-    for number in range(calls + _WARM_UP):
-        card = made_uuid(NODE, number % CARDS)
-        await node.bound_pod(f"p{number}", f"{card},NVIDIA,3000,30:;")
-        (noop,), (work,) = await in_turn(
-            1,
-            lambda: node.kubelet.plugin.PreStartContainer(pb.PreStartContainerRequest()),
-            functools.partial(node.kubelet.allocate, [f"{card}-0"]),
-        )
+    """Milliseconds of no-ops and of Allocates, and how many of the latter had to read.
+
+    Each is the first call after a pod's Binding, a no-op at one pod and Allocate at the next: what a process needs to
+    wake up is in both.
+    """
+    noop = pb.PreStartContainerRequest()
+    idle: list[float] = []
+    times: list[float] = []
+    reads = 0
+    for number in range(-_WARM_UP, 2 * calls):
+        name, card = f"p{number + _WARM_UP}", made_uuid(NODE, number % CARDS)
+        await node.bound_pod(name, f"{card},NVIDIA,3000,30:;")
+        way = functools.partial(node.kubelet.allocate, [f"{card}-0"])
+        if number % 2:
+            ((took_ms,),) = await in_turn(1, way)
+        else:
+            ((took_ms,),) = await in_turn(1, lambda: node.kubelet.plugin.PreStartContainer(noop))
+            await way()
         await node.token_free()
-        if number >= _WARM_UP:
-            idle.append(noop)
-            times.append(work)
+        if number >= 0:
+            (times if number % 2 else idle).append(took_ms)
             # `bound_pod` has read it once.
-            reads += sum(each.verb == "get" and each.name == f"p{number}" for each in node.api.seen) > 1
+            reads += sum(each.verb == "get" and each.name == name for each in node.api.seen) > 1
     return idle, times, reads
 
 
