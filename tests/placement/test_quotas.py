@@ -169,7 +169,10 @@ def test_cores_and_other_namespaces(world: World, engine: Engine) -> None:
     world.quotas.apply(quota(cores="50"))
     assert placed(engine, make_pod("a", container(cores=30, memory_mib=1)))
     assert not placed(engine, make_pod("b", container(cores=30, memory_mib=1)))
-    assert placed(engine, make_pod("c", container(cores=30, memory_mib=1), namespace="team"))
+    assert placed(engine, make_pod("c", container(cores=60, memory_mib=1), namespace="team")), "not limited"
+    world.quotas.apply(quota(namespace="team", cores="100"))
+    assert placed(engine, make_pod("d", container(cores=40, memory_mib=1), namespace="team"))
+    assert not placed(engine, make_pod("e", container(cores=1, memory_mib=1), namespace="team"))
     assert "nvidia.com/gpucores used 30 %" in advice(world, make_pod("b", container(cores=30, memory_mib=1)))
     assert advice(world, make_pod("b", container(cores=30, memory_mib=1)), slices_possible=True) == ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +16,13 @@ from hami.core.model import MigPlacement
 from hami.core.objects import ObjectMeta, Pod, ResourceQuota, ResourceQuotaSpec
 from hami.core.reasons import NODE_UNREGISTERED, Reason
 from hami.obs import metrics
+from hami.placement.claims import BACKSTOP_S
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
 from hami.placement.world import World
 from hami.web import refusal_counts
 from hami.web.card_metrics import app, snapshot
-from tests.placement.fakes import annotated, card, container, make_node, make_pod, make_world
+from tests.placement.fakes import FakeClock, annotated, card, container, make_node, make_pod, make_world
 from tests.web.asgi_client import call
 
 CARD: Final = {"zone", "node", "device_uuid", "device_index"}
@@ -152,6 +154,30 @@ async def test_the_listener_gives_decisions_and_cards() -> None:
         "hami_scheduler_reservations_expired",
     ]
     assert [each for each in wanted if each not in page] == []
+
+
+class Watch:
+    """What a reflector counts."""
+
+    def __init__(self, lists: int, heard_s_ago: float) -> None:
+        self.lists = lists
+        self.last_heard_monotonic_s = time.monotonic() - heard_s_ago
+
+
+async def test_staleness_relists_and_expiries_have_their_numbers() -> None:
+    clock = FakeClock()
+    world = make_world(clock)
+    world.on_node(make_node("n1"))
+    for name in "ab":
+        assert Engine(world).filter(make_pod(name, container(1)), NodeNames.of(["n1"])).node == "n1"
+    clock.advance(BACKSTOP_S + 1)
+    stats = {"nodes": Watch(3, 50.0), "pods": Watch(1, 5000.0)}
+    page = (await call(app(world, stats), "/metrics", method="GET")).body.decode()
+    value = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in page.splitlines() if line[:1] != "#"}
+    assert value["hami_scheduler_reservations_expired"] == 2
+    assert [value[f'hami_scheduler_relists{{kind="{kind}"}}'] for kind in stats] == [3, 1]
+    ages = [value[f'hami_scheduler_last_event_age_seconds{{kind="{kind}"}}'] for kind in stats]
+    assert 50 <= ages[0] < 5000 <= ages[1]
 
 
 @pytest.mark.parametrize(
