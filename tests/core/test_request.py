@@ -127,6 +127,22 @@ def test_policies_come_from_annotations_over_defaults(annotations: dict[str, str
 
 
 @pytest.mark.parametrize(
+    ("annotations", "policies"),
+    [
+        ({}, Policies("spread", ("mutex", "numa"), Weights(3, 2, 1))),
+        ({"hami.io/gpu-scheduler-policy": "binpack,numma"}, Policies("spread", ("mutex", "numa"), Weights(3, 2, 1))),
+        ({"hami.io/gpu-scheduler-policy": "binpack"}, Policies("spread", ("binpack",), Weights(3, 2, 1))),
+        ({"hami.io/node-scheduler-policy": "bnpack"}, Policies("spread", ("mutex", "numa"), Weights(3, 2, 1))),
+    ],
+)
+def test_the_processs_own_policies_hold_where_a_pod_names_none(annotations: dict[str, str], policies: Policies) -> None:
+    defaults = Policies("spread", ("mutex", "numa"), Weights(3, 2, 1))
+    shape = pod_request(pod(gpu(), annotations=annotations), REGISTRY, defaults)
+    assert not isinstance(shape, Refusal)
+    assert shape.policies == policies
+
+
+@pytest.mark.parametrize(
     "weights",
     ["", "slot=1", "slot=1,core=1,memory=1,slot=1", "slot=0,core=0,memory=0", "slot=-1,core=1,memory=1", "x=1",
      "slot=1.5,core=1,memory=1", "slot=1,core=1,memory=9999999999", "slot=1,core=1,memory="],

@@ -115,6 +115,7 @@ TWO = node(device("GPU-a"), device("GPU-b", type="NVIDIA-Tesla T4"))
         ({"use-gpuuuid": "GPU-a,GPU-b", "nouse-gpuuuid": "GPU-a"}, ["GPU-b"]),
         ({"use-gputype": ""}, ["GPU-a", "GPU-b"]),
         ({"use-gputype": "t4, h100"}, ["GPU-b"]),
+        ({"use-gputype": "T4,H100"}, ["GPU-b"]),
         ({"use-gputype": "nvidia"}, ["GPU-a", "GPU-b"]),
         ({"nouse-gputype": ""}, ["GPU-a", "GPU-b"]),
         ({"nouse-gputype": ",A100"}, ["GPU-b"]),
