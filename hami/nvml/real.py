@@ -136,7 +136,9 @@ class RealProbe:
     async def close(self) -> None:
         if self._open:
             self._open = False
-            await self._caller.call("shutdown", _shutdown, self._timeout_s)
+            # The process ends and takes the session along; a driver that hangs must not make an error of it.
+            with contextlib.suppress(NvmlError):
+                await self._caller.call("shutdown", _shutdown, self._timeout_s)
         self._caller.close()
         self._event_caller.close()
 
