@@ -27,6 +27,8 @@ class ServingContext:
     def __init__(self) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Tickets are to resume sessions, which the API server and kube-scheduler never do.
+        self.context.num_tickets = 0
         self._served = b""
         self.chain = b""
         """PEM of what is served, the certificate itself first."""

@@ -24,8 +24,9 @@ from hami import __version__
 from hami.core.errors import ApiError, ConfigError, TransportError
 from hami.kube.access import Access, load_access
 from hami.kube.lines import LineSplitter
-from hami.kube.ratelimit import Lane, bucket_for
+from hami.kube.ratelimit import WIDE_LANES, Lane, bucket_for
 from hami.kube.status import error_from
+from hami.kube.urgent import Urgent
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -92,6 +93,8 @@ class ApiClient:
         self._refreshing = asyncio.Lock()
         self._credentials_version = 0
         self.stats = ClientStats()
+        self.urgent = Urgent()
+        """Binds that write."""
 
     @classmethod
     async def load(
@@ -146,7 +149,10 @@ class ApiClient:
         try:
             async with asyncio.timeout(limit_s):
                 await self._buckets[lane].acquire()
-                return await self._attempts(call)
+                if lane not in WIDE_LANES:
+                    return await self._attempts(call)
+                with self.urgent.request():
+                    return await self._attempts(call)
         except TimeoutError as error:
             self.stats.failures += 1
             raise TransportError(f"{method} {path}: no answer within {limit_s:g} s") from error

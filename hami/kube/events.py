@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ NODE_EVENT_NAMESPACE: Final = "default"
 _QUEUE_LIMIT: Final = 10_000
 _REMEMBERED: Final = 4096
 _ATTEMPTS: Final = 3
+GIVE_WAY_S: Final = 10.0
+"""Longest time that an event gives way to binds, which it only slows down."""
 _ELLIPSIS: Final = "..."
 
 log = structlog.get_logger(__name__)
@@ -64,6 +67,8 @@ class _Pending:
     count: int
     first: str
     last: str
+    queued_s: float
+    """Monotonic."""
 
 
 @dataclass(slots=True)
@@ -83,7 +88,8 @@ class EventStats:
 class EventRecorder:
     """Implements `hami.placement.ports.EventSink`. `run()` writes in the background; `drain()` before the end.
 
-    At most `limit` different events wait; the newest is dropped and counted when there is no room.
+    At most `limit` different events wait; the newest is dropped and counted when there is no room. While binds write,
+    events wait up to ten seconds.
     """
 
     def __init__(
@@ -145,10 +151,17 @@ class EventRecorder:
 
     async def _write_all(self) -> None:
         while self._waiting:
+            await self._give_way()
             key, pending = self._waiting.popitem(last=False)
             await self._write_or_drop(key, pending)
         self._work.clear()
         self._idle.set()
+
+    async def _give_way(self) -> None:
+        """Lets binds write first, as long as there is time and room for what waits."""
+        if 2 * len(self._waiting) < self._limit:
+            first = next(iter(self._waiting.values()))
+            await self._client.urgent.quiet(first.queued_s + GIVE_WAY_S)
 
     def _queue(self, subject: _Subject, warning: bool, reason: str, message: str) -> None:
         kind = "Warning" if warning else "Normal"
@@ -161,7 +174,7 @@ class EventRecorder:
         elif len(self._waiting) >= self._limit:
             self.stats.dropped += 1
         else:
-            self._waiting[key] = _Pending(subject, 1, now, now)
+            self._waiting[key] = _Pending(subject, 1, now, now, time.monotonic())
             self._idle.clear()
             self._work.set()
 

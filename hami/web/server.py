@@ -64,6 +64,7 @@ class Listener:
             ws="none",
             server_header=False,
             date_header=False,
+            proxy_headers=False,
             ssl_context_factory=(lambda _config, _default: context) if context is not None else None,
         )
         config.load()
