@@ -38,7 +38,7 @@ async def roles(rig: Rig) -> dict[str, str]:
 
 
 async def until_roles(rig: Rig, wanted: dict[str, str]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await roles(rig) != wanted:  # noqa: ASYNC110 - polls the API server
             await asyncio.sleep(0.01)
 
@@ -77,7 +77,7 @@ async def test_without_election_a_single_replica_leads(tmp_path: Path) -> None:
         await rig.cluster.apply(node("n1"))
         await rig.cluster.apply(pod("a-1", scheduler="default-scheduler"))
         only = await rig.replica("--pod-name=a-1", "--pod-namespace=default")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await roles_of(rig, "a-1")) != "leader":  # noqa: ASYNC110 - polls the API server
                 await asyncio.sleep(0.01)
         await rig.cluster.apply(pod("p"))

@@ -19,7 +19,7 @@ from tests.placement.fakes import REGISTRY, FakeApi, FakeClock, FakeEvents, make
 class Setup:
     """One scheduler over one API."""
 
-    def __init__(self, *, wait_s: float = 3.0, expiry_s: float = 300.0, registry: Registry = REGISTRY) -> None:
+    def __init__(self, *, wait_s: float = 60.0, expiry_s: float = 300.0, registry: Registry = REGISTRY) -> None:
         self.clock = FakeClock()
         self.clock.real = True
         self.world = World(registry, Policies(), self.clock)
@@ -64,8 +64,8 @@ class Setup:
 
 
 async def until(condition: object, what: str) -> None:
-    """Gives other tasks the loop until `condition()` holds; fails after a second."""
+    """Gives other tasks the loop until `condition()` holds; fails after a minute."""
     assert callable(condition)
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(60.0):
         while not condition():  # noqa: ASYNC110 - polled with a deadline, no event to wait for
             await asyncio.sleep(0.001)

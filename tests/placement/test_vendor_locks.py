@@ -8,8 +8,10 @@ import datetime
 import pytest
 
 from hami.core import keys
+from hami.core.device_type import NodeLock
 from hami.core.errors import ApiError, TransportError
 from hami.core.model import Use
+from hami.placement.vendor_locks import own_locks
 from tests.placement.bind_setup import Setup, until
 from tests.placement.fakes import NVIDIA, annotated, make_pod
 from tests.placement.second_vendor import OWN_LOCK, Mlu, Unlocked, asking, mixed_node
@@ -20,7 +22,7 @@ MLU = Mlu()
 class Mixed(Setup):
     """A scheduler that knows both vendors, and two nodes with two cards of each."""
 
-    def __init__(self, mlu: Mlu = MLU, *, wait_s: float = 3.0) -> None:
+    def __init__(self, mlu: Mlu = MLU, *, wait_s: float = 60.0) -> None:
         super().__init__(wait_s=wait_s, registry=(mlu, NVIDIA))
         for name in ("n1", "n2"):
             self.api.put_node(mixed_node(name, mlu))
@@ -115,7 +117,7 @@ async def test_the_next_pod_wakes_when_the_vendors_plugin_takes_its_lock_off() -
     await until(lambda: setup.world.signals._waiters, "waiting for the vendor's own lock")
     assert setup.api.pod("q").spec.node_name == ""
     setup.api._merge_node("n1", {OWN_LOCK: None})
-    assert await asyncio.wait_for(waiting, 1.0) == ""
+    assert await asyncio.wait_for(waiting, 60.0) == ""
 
 
 @pytest.mark.parametrize("fault", [ApiError(403, "Forbidden", "no"), ApiError(422, "Invalid", "bad")])
@@ -198,3 +200,29 @@ async def test_bound_pods_of_both_vendors_are_read_back_after_a_restart() -> Non
     pod = make_pod("p", asking(gpu=1, mlu=1), annotations={MLU.allocated_key: "MLU-1,MLU,9,0:;"})
     setup.api.put_pod(annotated(pod, "n1", "GPU-1,NVIDIA,7,0:;"))
     assert dict(setup.world.ledger.uses("n1")) == {"GPU-1": Use(1, 7, 0), "MLU-1": Use(1, 9, 0)}
+
+
+async def test_a_lock_that_appears_while_the_write_waits_its_turn_is_respected() -> None:
+    """The API server is busy, and a scheduler of the vendor's own takes its lock meanwhile."""
+    setup = Mixed(wait_s=0.3)
+    setup.reserve(make_pod("p", asking(gpu=1000, mlu=1000)))
+    slots = setup.binder._tokens._slots
+    while not slots.locked():
+        await slots.acquire()
+    bind = asyncio.create_task(setup.bind())
+    await until(lambda: slots._waiters, "the write waits")
+    text = setup.set_own_lock(0)
+    slots.release()
+    assert "contention" in await bind
+    assert (setup.api.lock("n1"), setup.own_lock()) == ("", text)
+
+
+def test_locks_come_in_the_order_of_their_keys_once_each() -> None:
+    vendors = []
+    for word, key in (("A", "z/lock"), ("B", "a/lock"), ("C", "z/lock"), ("D", keys.NODE_LOCK)):
+        vendor = Mlu()
+        vendor.word, vendor.node_lock = word, NodeLock(key)
+        vendors.append(vendor)
+    assert [lock.key for lock in own_locks(vendors)] == ["a/lock", "z/lock"]
+    assert [lock.key for lock in own_locks(vendors, ["D", "A"])] == ["z/lock"]
+    assert own_locks(vendors, ["D"]) == own_locks(vendors, []) == ()
