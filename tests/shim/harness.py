@@ -243,7 +243,7 @@ def build_unit(name: str) -> Path:
 
 
 def build_bystanders() -> Path:
-    """Folder with hello, hello-static (where a static C library is installed) and next_puts.so.
+    """Folder with hello, hello-static (where a static C library is installed), next_puts.so and next_dlsym.so.
 
     Raises: BuildError.
     """
@@ -251,12 +251,13 @@ def build_bystanders() -> Path:
     if cc is None:
         raise BuildError("no C compiler")
     units = HERE / "units"
-    sources = [units / "hello.c", units / "next_puts.c"]
+    sources = [units / "hello.c", units / "next_puts.c", units / "next_dlsym.c"]
     with _built_once("bystanders-" + _content_hash([Path(__file__), *sources])) as (out, needed):
         if needed:
             _call([cc, "-O1", "-fno-builtin", str(sources[0]), "-o", str(out / "hello")])
             flags = ["-D_GNU_SOURCE", "-shared", "-fPIC", "-fno-builtin"]
-            _call([cc, *flags, str(sources[1]), "-o", str(out / "next_puts.so")])
+            for source in sources[1:]:
+                _call([cc, *flags, str(source), "-o", str(out / f"{source.stem}.so")])
             with suppress(BuildError):
                 _call([cc, "-static", str(sources[0]), "-o", str(out / "hello-static")])
     return out

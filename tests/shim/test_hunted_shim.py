@@ -8,13 +8,14 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, Container, card, json_lines, kill
+from tests.shim.harness import MIB, Container, build_bystanders, card, json_lines, kill
 
 LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
 REGION = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
@@ -245,3 +246,27 @@ def test_threads_that_roam_over_cards(container: ContainerFactory, limit_mib: in
     refused = said.pop("refused")
     assert (refused > 0) == (limit_mib == 60)
     assert all(said.values())
+
+
+LOOKS_UP = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print([cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(mib << 20)) for mib in (64, 128)])
+"""
+
+
+@pytest.mark.parametrize("shim_first", [True, False])
+def test_another_wrapper_of_dlsym_lifts_no_limit(container: ContainerFactory, shim_first: bool) -> None:
+    """LD_PRELOAD comes before the preload file: what stands there first must not look up the driver behind our back."""
+    box = container(limit_mib=100)
+    other = str(build_bystanders() / "next_dlsym.so")
+    order = [str(box.shim / "libvgpu.so"), other]
+    preloads = {"LD_PRELOAD": ":".join(order if shim_first else order[::-1])}
+    done = box.run([sys.executable, "-c", LOOKS_UP], extra=preloads, timeout_s=HANGS_AFTER_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 2]\n", "")
+    alone = box.run([sys.executable, "-c", LOOKS_UP], extra={"LD_PRELOAD": other})
+    assert alone.stdout == "[0, 0]\n"  # negative control

@@ -67,11 +67,12 @@ def test_static_programs_run(shim: Path) -> None:
     assert _run([str(static)], BARE | {"LD_PRELOAD": str(shim / "libvgpu.so")}) == (0, "hello\n", "")
 
 
+@pytest.mark.parametrize("other", ["next_puts.so", "next_dlsym.so"])
 @pytest.mark.parametrize("shim_first", [True, False])
-def test_beside_another_preload_that_asks_for_the_next(shim: Path, shim_first: bool) -> None:
+def test_beside_another_preload_that_asks_for_the_next(shim: Path, shim_first: bool, other: str) -> None:
     """The caller of dlsym(RTLD_NEXT) must stay the caller (HAMi-core#279, #315, HAMi#2903)."""
     folder = harness.build_bystanders()
-    libraries = [str(shim / "libvgpu.so"), str(folder / "next_puts.so")]
+    libraries = [str(shim / "libvgpu.so"), str(folder / other)]
     order = libraries if shim_first else libraries[::-1]
     assert _run([str(folder / "hello")], BARE | {"LD_PRELOAD": ":".join(order)}) == (0, "hello\n", "")
 

@@ -8,7 +8,8 @@
 #include "log.h"
 #include "text.h"
 
-#define RTLD_NEXT_HANDLE ((void *)-1L)
+#define RTLD_NEXT_HANDLE    ((void *)-1L)
+#define RTLD_DEFAULT_HANDLE NULL
 
 __attribute__((visibility("default"))) void *dlsym(void *handle, const char *name);
 __attribute__((visibility("default"))) void *dlvsym(void *handle, const char *name, const char *version);
@@ -74,15 +75,16 @@ static void *decide(int index, void *handle, void *asked) {
     return asked != NULL && asked == real && active ? table[index].function : NULL;
 }
 
+/* Only the real dlsym can tell who asks; what it would find behind the caller is the driver. */
+static void *next_function(int index) {
+    bool ours = vgpu_config()->active && vgpu_real_if_loaded((vgpu_hook_t)index) != NULL;
+    return ours ? table[index].function : NULL;
+}
+
 static void *driver_function(void *handle, const char *name) {
     int index = find(name);
-    if (index < 0) {
-        return NULL;
-    }
-    if (handle == RTLD_NEXT_HANDLE) {
-        /* Only the real dlsym can tell who asks; what it would find behind the caller is the driver. */
-        bool ours = vgpu_config()->active && vgpu_real_if_loaded((vgpu_hook_t)index) != NULL;
-        return ours ? table[index].function : NULL;
+    if (index < 0 || handle == RTLD_NEXT_HANDLE) {
+        return index < 0 ? NULL : next_function(index);
     }
     return decide(index, handle, vgpu_real_dlsym(handle, name));
 }
@@ -105,22 +107,36 @@ void *vgpu_lookup_dlsym(void *handle, const char *name) {
     return NULL;
 }
 
-void *vgpu_lookup_dlvsym(void *handle, const char *name, const char *version) {
-    vgpu_driver_find_dl();
-    if (name == NULL || version == NULL || vgpu_real_dlvsym == NULL || handle == RTLD_NEXT_HANDLE) {
+/*
+ * A wrapper of dlsym asks for the next one by the C library's version of it, which our export has not: it would be
+ * given the C library's own, and if LD_PRELOAD names it before us, all that it looks up would pass us by. Ours calls
+ * nobody's wrapper, so two of them cannot call each other.
+ */
+static void *look_up_itself(void *handle, const char *name, const char *version) {
+    bool itself = text_equal(name, "dlsym");
+    if (!itself && !text_equal(name, "dlvsym")) {
         return NULL;
     }
-    if (driver_name(name)) {
-        int index = find(name);
-        return index < 0 ? NULL : decide(index, handle, vgpu_real_dlvsym(handle, name, version));
+    void *where = handle == RTLD_NEXT_HANDLE ? RTLD_DEFAULT_HANDLE : handle;
+    if (vgpu_real_dlvsym(where, name, version) == NULL) {
+        return NULL;
     }
-    if (text_equal(name, "dlsym") && vgpu_real_dlvsym(handle, name, version) != NULL) {
-        return (void *)&dlsym;
+    return itself ? (void *)&dlsym : (void *)&dlvsym;
+}
+
+void *vgpu_lookup_dlvsym(void *handle, const char *name, const char *version) {
+    vgpu_driver_find_dl();
+    if (name == NULL || version == NULL || vgpu_real_dlvsym == NULL) {
+        return NULL;
     }
-    if (text_equal(name, "dlvsym") && vgpu_real_dlvsym(handle, name, version) != NULL) {
-        return (void *)&dlvsym;
+    if (!driver_name(name)) {
+        return look_up_itself(handle, name, version);
     }
-    return NULL;
+    int index = find(name);
+    if (index < 0 || handle == RTLD_NEXT_HANDLE) {
+        return index < 0 ? NULL : next_function(index);
+    }
+    return decide(index, handle, vgpu_real_dlvsym(handle, name, version));
 }
 
 /* First entry whose symbol begins with the prefix, by halves. */
