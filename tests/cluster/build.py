@@ -30,6 +30,13 @@ SOURCES = Path(__file__).parent / "go"
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
 COLD_BUILD_BYTES = 8 << 30  # module cache 1 GB, build cache 5 GB, binaries, and room to breathe
 PROGRESS_INTERVAL_S = 15.0
+ATTEMPTS = 4
+"""How often a build begins that ends because a module could not be fetched; what was fetched stays."""
+PAUSE_S = 10.0
+"""Between two of them."""
+NETWORK_TROUBLE = re.compile(
+    r"dial tcp|i/o timeout|connection reset|connection refused|unexpected EOF|TLS handshake|: (429|50\d) "
+)
 
 
 class BuildError(Exception):
@@ -148,6 +155,22 @@ def compile_module(
     environment = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
     started = time.monotonic()
     _say(progress, f"building {module} {version} from the Go module proxy")
+    for attempts_left in reversed(range(ATTEMPTS)):
+        code, lines = _go_build(command, source, environment, progress)
+        if code == 0:
+            break
+        said = "".join(lines[-20:])
+        if not attempts_left or not NETWORK_TROUBLE.search(said):
+            raise BuildError(f"go build of {module} failed:\n{said}")
+        _say(progress, f"  {module}: trying again after {lines[-1].strip()}")
+        time.sleep(PAUSE_S)
+    size_mb = sum(file.stat().st_size for file in set(output.iterdir()) - before) / 1e6
+    _say(progress, f"built {module} {version} in {time.monotonic() - started:.0f} s, {size_mb:.0f} MB")
+
+
+def _go_build(command: list[str], source: Path, environment: dict[str, str], progress: bool) -> tuple[int, list[str]]:
+    """Exit code and what the compiler said."""
+    started = time.monotonic()
     lines: list[str] = []
     with subprocess.Popen(
         command, cwd=source, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
@@ -159,14 +182,11 @@ def compile_module(
             while reader.is_alive():
                 reader.join(PROGRESS_INTERVAL_S)
                 if reader.is_alive():
-                    _say(progress, f"  {module}: {time.monotonic() - started:.0f} s, {_stage(lines)}")
+                    _say(progress, f"  {source.name}: {time.monotonic() - started:.0f} s, {_stage(lines)}")
             code = process.wait()
         finally:
             process.kill()
-    if code != 0:
-        raise BuildError(f"go build of {module} failed:\n" + "".join(lines[-20:]))
-    size_mb = sum(file.stat().st_size for file in set(output.iterdir()) - before) / 1e6
-    _say(progress, f"built {module} {version} in {time.monotonic() - started:.0f} s, {size_mb:.0f} MB")
+    return code, lines
 
 
 def _stage(lines: list[str]) -> str:

@@ -62,6 +62,39 @@ def test_failed_build_leaves_nothing_and_shows_the_compilers_words(
     assert list((empty_cache / "control-plane").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("said", "begun"),
+    [
+        ("m@v1.0.0: Get https://proxy.invalid/m: dial tcp 192.0.2.1:443: i/o timeout", build.ATTEMPTS),
+        ("m@v1.0.0: reading https://proxy.invalid/m/@v/v1.0.0.zip: 503 Service Unavailable", build.ATTEMPTS),
+        ("main.go:5:2: undefined: main.x", 1),
+        ("m@v1.0.0: reading https://proxy.invalid/m/@v/v1.0.0.zip: 404 Not Found", 1),
+    ],
+)
+def test_a_module_that_cannot_be_fetched_now_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, begun: int
+) -> None:
+    path_with(tmp_path / "bin", monkeypatch, f"echo begun >> {tmp_path}/log; echo '{said}' >&2; exit 1")
+    monkeypatch.setattr(build, "PAUSE_S", 0)
+    source, output = tmp_path / "source", tmp_path / "output"
+    source.mkdir()
+    output.mkdir()
+    with pytest.raises(build.BuildError, match="go build of source failed"):
+        build.compile_module(source, "v1.0.0", output, "", progress=False)
+    assert (tmp_path / "log").read_text().split() == ["begun"] * begun
+
+
+def test_a_build_that_succeeds_at_last_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = f"test -e {tmp_path}/tried && echo made > {tmp_path}/output/source && exit 0\n"
+    script += f"touch {tmp_path}/tried; echo 'dial tcp: i/o timeout' >&2; exit 1"
+    path_with(tmp_path / "bin", monkeypatch, script)
+    monkeypatch.setattr(build, "PAUSE_S", 0)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "output").mkdir()
+    build.compile_module(tmp_path / "source", "v1.0.0", tmp_path / "output", "", progress=False)
+    assert (tmp_path / "output/source").read_text() == "made\n"
+
+
 def test_finished_build_needs_no_go(binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path_with(tmp_path / "bin", monkeypatch, None)
     assert build.missing_prerequisite() is None

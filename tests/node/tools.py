@@ -159,7 +159,7 @@ def _download(archives: Path, packages: Sequence[str]) -> None:
     status = archives / "status"
     status.write_text(_status_without(set(packages)))
     options = [f"Dir::State::status={status}", f"Dir::Cache::archives={archives}/", "Debug::NoLocking=1"]
-    options += ["APT::Sandbox::User=root", "Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache="]
+    options += ["Acquire::Retries=5", "APT::Sandbox::User=root", "Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache="]
     command = ["apt-get", "install", "--yes", "--quiet", "--download-only", "--no-install-recommends"]
     command += [f"--option={option}" for option in options] + list(packages)
     try:
