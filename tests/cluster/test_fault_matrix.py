@@ -43,6 +43,7 @@ WATCHED = {"/api/v1/pods", "/api/v1/nodes"}
 HALF_A_CARD = {"gpu": 1, "gpumem-percentage": 45, "gpucores": 45}
 SOAK = os.environ.get("HAMI_SOAK", "0") not in ("", "0")
 MEETING_S = 300
+"""For all pods of a row to run, and for its harm to be met."""
 SHIM_SOURCE = Path(__file__).parent.parent / "tools" / "clock_skew.c"
 
 Met = Callable[[], bool]
@@ -354,7 +355,7 @@ def run_until(met: Met, cluster: Cluster, workspace: Workspace, row: Row) -> lis
     while True:
         started = time.monotonic()
         cluster.api.post_all(f"{workspace.path}/pods", pods_of(row.pods))
-        pods = workspace.wait_all_running(row.pods)
+        pods = workspace.wait_all_running(row.pods, MEETING_S)
         if met():
             results.note(TABLE, row.what, f"{time.monotonic() - started:5.1f} s")
             return pods
@@ -371,7 +372,7 @@ def test_forty_pods_of_one_job_on_one_node(cluster: Cluster, workspace: Workspac
     ]
     with results.timed(TABLE, "40 pods of one Job on one node"):
         cluster.api.post_all(f"{workspace.path}/pods", job)
-        pods = workspace.wait_all_running(40)
+        pods = workspace.wait_all_running(40, MEETING_S)
     assert_within_limits(cluster, pods)
     failed = [event for pod in pods for event in workspace.events(pod["metadata"]["name"]) if "ailed" in event.reason]
     assert failed == []

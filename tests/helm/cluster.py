@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import PATIENCE_S, NotYetError, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "hami"
@@ -21,12 +21,14 @@ PROFILE = "rtx3090"
 """Simulated cards of the node: two of 24,576 MiB, ten shares each."""
 CARD_MIB = 24576
 CARDS = 2
-COMMAND_LIMIT_S = 180.0
+COMMAND_LIMIT_S = 600.0
+WAIT = "--timeout=400s"
+"""For helm and kubectl commands that wait; like all limits here it ends a hang and says nothing about speed."""
 
 Object = Mapping[str, Any]
 
 
-class CommandError(Exception):
+class CommandError(NotYetError):
     """kubectl or helm said no; the text is what it said."""
 
 
@@ -62,6 +64,20 @@ class User:
             "create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         )
 
+    def apply_stubbornly(self, *objects: Object) -> None:
+        """Creates these objects one by one as a controller would: again when the webhook cannot be reached, as for the
+        moment in which the address of a pod that has just died is still given out."""
+        for each in objects:
+            wait_until(lambda each=each: self._try_apply(each), PATIENCE_S, f"{each['metadata']['name']} created")  # type: ignore[misc]
+
+    def _try_apply(self, wanted: Object) -> bool:
+        try:
+            self.apply(wanted)
+        except CommandError as error:
+            if "already exists" not in str(error):  # an earlier try did reach the API server
+                raise
+        return True
+
     def delete(self, *names: str) -> None:
         """Deletes pods of the default namespace and waits until they are gone."""
         self.kubectl("delete", "pod", *names, "--wait", "--ignore-not-found", "--grace-period=1")
@@ -74,7 +90,7 @@ class User:
         """Its phase."""
         return str(self.pod(name)["status"]["phase"])
 
-    def wait_phase(self, phase: str, *names: str, limit_s: float = 60) -> None:
+    def wait_phase(self, phase: str, *names: str, limit_s: float = PATIENCE_S) -> None:
         """Returns when all these pods are in that phase; fails with what `describe` says of one that is not."""
         for name in names:
             try:
@@ -103,7 +119,7 @@ class User:
     def audit(self) -> None:
         """No card holds more than it has. Raises AssertionError with the auditor's words."""
         command = [sys.executable, str(ROOT / "tests/tools/audit.py"), f"--kubeconfig={self.kubeconfig}", "--quiet"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_LIMIT_S)
         assert done.returncode == 0, f"the audit says:\n{done.stdout}{done.stderr}"
 
     def _run(self, command: Sequence[str], stdin: str | None = None) -> str:

@@ -13,6 +13,8 @@ from tests.helm import node, tenant
 from tests.helm.cluster import NAMESPACE, User
 from tests.helm.release import install
 
+LIMIT_S = 1200
+"""For one test. Waits within end earlier and say what they waited for."""
 STEPS: list[tuple[str, float, str]] = []
 
 
@@ -52,6 +54,13 @@ def audited(user: User) -> Iterator[None]:
     user.audit()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything beside this file needs time."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(LIMIT_S))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -63,8 +72,16 @@ def pytest_runtest_makereport(
             name = item.name.removeprefix("test_").replace("_", " ")
             STEPS.append((name, report.duration, "" if report.passed else "FAILED"))
         if report.failed:
-            report.sections.append((f"what {NAMESPACE} says", node.our_logs()))
+            report.sections.append((f"what {NAMESPACE} says", situation()))
     return report
+
+
+def situation() -> str:
+    """Pods, events and the ends of our logs, as far as they can be had."""
+    try:
+        return node.our_logs()
+    except Exception as error:  # noqa: BLE001, whatever it is, it must not hide the failure
+        return f"nothing can be told: {error!r}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

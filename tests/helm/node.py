@@ -31,7 +31,8 @@ AUDIT_POLICY = {
         {"level": "None"},
     ],
 }
-LINES_SHOWN = "--tail=25"
+LINES_SHOWN = "--tail=40"
+EVENTS_SHOWN = 30
 RUNNING: list[Machine] = []
 
 
@@ -47,7 +48,8 @@ class Machine:
         """Calls of our service accounts that the API server forbade: `account verb resource/subresource`."""
         log = self.node.folder / "audit.log"
         found = set()
-        for line in log.read_text().splitlines():
+        text = log.read_text()
+        for line in text[: text.rfind("\n") + 1].splitlines():  # the last one may still be on its way
             event = json.loads(line)
             if event.get("responseStatus", {}).get("code") == 403:
                 what = event.get("objectRef", {})
@@ -112,12 +114,14 @@ def remove_host_folders() -> None:
 
 
 def our_logs() -> str:
-    """What a person would look at after a failure: pods, and the ends of our logs."""
+    """What a person would look at after a failure: pods, the last events, and the ends of our logs."""
     text = []
     for machine in RUNNING:
         user = machine.user
         with contextlib.suppress(CommandError):
             text.append(user.kubectl("get", "pods", "--all-namespaces", "--output=wide"))
+            events = user.kubectl("get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp")
+            text += events.splitlines()[-EVENTS_SHOWN:]
             for pod in user.items("pods", "--namespace", NAMESPACE):
                 name = pod["metadata"]["name"]
                 log = user.kubectl("logs", name, "--namespace", NAMESPACE, "--all-containers", LINES_SHOWN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.helm.cluster import CHART, PROFILE, RELEASE, User
+from tests.helm.cluster import CHART, PROFILE, RELEASE, WAIT, User
 
 SETTLE_S: Final = 5
 """A renewed certificate is served after this time instead of a minute."""
@@ -20,4 +20,4 @@ VALUES: Final = (
 def install(user: User, verb: str = "install", *arguments: str) -> None:
     """`helm install --wait`, or upgrade."""
     settings = [f"--set={value}" for value in VALUES]
-    user.helm(verb, RELEASE, str(CHART), "--create-namespace", *settings, "--wait", "--timeout=150s", *arguments)
+    user.helm(verb, RELEASE, str(CHART), "--create-namespace", *settings, "--wait", WAIT, *arguments)

@@ -15,6 +15,7 @@ from hami.sim.containers.rootfs import CARDS_FOLDER, GUEST, MACHINE_PROC
 from scripts import base_image
 from scripts.buildah import Buildah, cache
 from scripts.images import Image, archived
+from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.helm.cluster import CARD_MIB, User
 
 IMAGE = "localhost/tenant:1"
@@ -99,7 +100,13 @@ def pod(
 
 
 def report_of(user: User, name: str, container: str = "c") -> dict[str, int]:
-    """What the program of a pod says of its first card; empty before it has."""
+    """What the program of a pod says of its first card; waits until it does."""
+    what = f"the report of container {container} in {name}"
+    return wait_until(lambda: report_so_far(user, name, container), PATIENCE_S, what, 0.2)
+
+
+def report_so_far(user: User, name: str, container: str = "c") -> dict[str, int]:
+    """The same at this moment; empty before it says something. Raises CommandError where its log cannot be read."""
     lines = [json.loads(line) for line in user.kubectl("logs", name, f"--container={container}").splitlines()]
     return next((line for line in lines if "card" in line), {})
 

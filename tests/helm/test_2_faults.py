@@ -10,16 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hami.certs import kept
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.cluster.results import note
 from tests.helm import tenant
-from tests.helm.cluster import NAME, NAMESPACE, CommandError, User
+from tests.helm.cluster import NAME, NAMESPACE, WAIT, User
 from tests.helm.node import Machine
 from tests.helm.release import SETTLE_S
-from tests.helm.tenant import admitted, report_of
+from tests.helm.tenant import admitted, report_so_far
 
 SCHEDULER = f"{NAME}-scheduler"
-RENEWAL_LIMIT_S = 90
+RENEWAL_LIMIT_S = 300
+ASKED = 10
 
 
 def scheduler_pods(user: User) -> list[str]:
@@ -36,17 +37,17 @@ def leader(user: User) -> str:
 
 
 def test_the_leader_is_killed_and_the_other_takes_over(user: User, cards: Path) -> None:
-    before = wait_until(lambda: leader(user), 30, "a leader", 0.2)
+    before = wait_until(lambda: leader(user), PATIENCE_S, "a leader", 0.2)
     user.apply(tenant.pod("before", cards, {"gpu": 1, "gpumem": 500}))
     user.wait_phase("Running", "before")
     user.kubectl("delete", "pod", before, "--namespace", NAMESPACE, "--force", "--grace-period=0")
     started = time.monotonic()
-    user.apply(*(tenant.pod(f"after-{index}", cards, {"gpu": 1, "gpumem": 500}) for index in range(5)))
-    user.wait_phase("Running", *(f"after-{index}" for index in range(5)), limit_s=90)
+    user.apply_stubbornly(*(tenant.pod(f"after-{index}", cards, {"gpu": 1, "gpumem": 500}) for index in range(5)))
+    user.wait_phase("Running", *(f"after-{index}" for index in range(5)))
     note("Faults", "leader killed: five new pods run after", f"{time.monotonic() - started:.1f} s")
-    assert leader(user) != before
+    wait_until(lambda: leader(user) not in ("", before), PATIENCE_S, "another leader", 0.2)
     assert user.phase("before") == "Running"
-    user.kubectl("rollout", "status", f"deployment/{SCHEDULER}", "--namespace", NAMESPACE, "--timeout=90s")
+    user.kubectl("rollout", "status", f"deployment/{SCHEDULER}", "--namespace", NAMESPACE, WAIT)
     user.delete("before", *(f"after-{index}" for index in range(5)))
 
 
@@ -55,7 +56,7 @@ def test_the_certificate_is_renewed_while_pods_are_created(user: User, installed
     old = secret_of(user)
     aged = kept.make_first(hosts_of(user), datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=8), 10)
     patch_secret(user, {"ca.crt": aged.trusted + old["ca.crt"]})
-    wait_until(lambda: aged.trusted.strip() in trusted_of(user), 60, "the webhook trusts both", 0.2)
+    wait_until(lambda: aged.trusted.strip() in trusted_of(user), PATIENCE_S, "the webhook trusts both", 0.2)
     patch_secret(user, {"tls.crt": aged.cert, "tls.key": aged.key})
     asked, started = 0, time.monotonic()
     while secret_of(user)["tls.crt"] in (old["tls.crt"], aged.cert):
@@ -63,10 +64,9 @@ def test_the_certificate_is_renewed_while_pods_are_created(user: User, installed
         assert admitted(user, cards) == "hami-scheduler"
         asked += 1
     renewed = time.monotonic() - started
-    while time.monotonic() < started + renewed + SETTLE_S:
+    while time.monotonic() < started + renewed + SETTLE_S or asked < ASKED:
         assert admitted(user, cards) == "hami-scheduler"
         asked += 1
-    assert asked > 10
     note("Faults", f"certificate renewed under {asked} pod creations, all admitted, after", f"{renewed:.1f} s")
     user.apply(tenant.pod("renewed", cards, {"gpu": 1, "gpumem": 500}))
     user.wait_phase("Running", "renewed")
@@ -106,19 +106,19 @@ def test_the_node_starts_anew(user: User, machine: Machine, cards: Path) -> None
     template = {"metadata": {"labels": {"app": "stays"}}, "spec": tenant.spec(cards, share)}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "stays"}}, "template": template}
     user.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": tenant.meta("stays"), "spec": spec})
-    user.kubectl("rollout", "status", "deployment/stays", "--timeout=60s")
+    user.kubectl("rollout", "status", "deployment/stays", WAIT)
     started = time.monotonic()
     machine.node.reboot()
     for what in (f"deployment/{SCHEDULER}", f"daemonset/{NAME}-device-plugin"):
-        user.kubectl("rollout", "status", what, "--namespace", NAMESPACE, "--timeout=150s")
-    wait_until(lambda: len(filled_pods(user)) == 2, 120, "both tenants filled their shares again", 0.5)
+        user.kubectl("rollout", "status", what, "--namespace", NAMESPACE, WAIT)
+    wait_until(lambda: len(filled_pods(user)) == 2, 2 * PATIENCE_S, "both tenants filled their shares again", 0.5)
     note("Faults", "node started anew: two tenants run again after", f"{time.monotonic() - started:.1f} s")
     user.audit()
-    user.apply(tenant.pod("newcomer", cards, {"gpu": 1, "gpumem": 500}))
+    user.apply_stubbornly(tenant.pod("newcomer", cards, {"gpu": 1, "gpumem": 500}))
     user.wait_phase("Running", "newcomer")
     user.delete("newcomer")
     user.kubectl("delete", "deployment", "stays", "--cascade=foreground")
-    wait_until(lambda: not user.items("pods", "--selector=app=stays"), 60, "its pods gone", 0.3)
+    wait_until(lambda: not user.items("pods", "--selector=app=stays"), PATIENCE_S, "its pods gone", 0.3)
 
 
 def filled_pods(user: User) -> list[str]:
@@ -129,15 +129,7 @@ def filled_pods(user: User) -> list[str]:
         pod for pod in pods if all(each["ready"] for each in pod["status"].get("containerStatuses", [{"ready": 0}]))
     ]
     names = [pod["metadata"]["name"] for pod in ready if "deletionTimestamp" not in pod["metadata"]]
-    return [name for name in names if limit_seen(user, name) == 2000]
-
-
-def limit_seen(user: User, name: str) -> int | None:
-    """MiB that the pod's program saw; None while its log cannot be read, as for a moment after kubelet's start."""
-    try:
-        return report_of(user, name).get("limit_mib")
-    except CommandError:
-        return None
+    return [name for name in names if report_so_far(user, name).get("limit_mib") == 2000]
 
 
 def test_no_call_of_ours_was_forbidden(machine: Machine) -> None:
