@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -173,14 +173,24 @@ class Bench:
         init: tuple[str, ...] = (),
         token: bool = True,
         slices: str = "",
+        env_of: Mapping[str, list[dict[str, str]]] | None = None,
         **more: Any,
     ) -> Pod:
-        """A pod as our scheduler hands it over: token on the node, allocation and MIG `slices` on the Binding."""
+        """A pod as our scheduler hands it over: token on the node, allocation and MIG `slices` on the Binding.
+
+        `env_of`: variables by container; `more`: fields of every container.
+        """
+        named = env_of or {}
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name},
-            "spec": {"containers": [{"name": each, "image": "none", **more} for each in containers]},
+            "spec": {
+                "containers": [
+                    {"name": each, "image": "none", **more, **({"env": named[each]} if each in named else {})}
+                    for each in containers
+                ]
+            },
         }
         if init:
             body["spec"]["initContainers"] = [{"name": each, "image": "none"} for each in init]

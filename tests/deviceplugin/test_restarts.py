@@ -73,6 +73,16 @@ async def test_a_new_kubelet_is_registered_with(node: Bench, how: str) -> None:
     assert await node.phase("p1") == PHASE_SUCCESS
 
 
+async def test_a_new_kubelet_that_left_our_socket_is_registered_with_too(node: Bench) -> None:
+    """Kubelet clears its folder when it starts; one that does not, or cannot, knows us no more either."""
+    await node.start_plugin()
+    kubelet_socket = node.kubelet.folder / "kubelet.sock"
+    kubelet_socket.rename(kubelet_socket.with_name("aside"))
+    kubelet_socket.with_name("aside").rename(kubelet_socket)
+    await node.until(lambda: len(node.kubelet.requests) == 2, "a second registration")
+    await asyncio.wait_for(node.plugin.registered.wait(), 60)
+
+
 async def test_kubelet_that_comes_late_is_waited_for(node: Bench) -> None:
     await node.kubelet.stop()
     (node.kubelet.folder / "kubelet.sock").unlink(missing_ok=True)
