@@ -41,7 +41,7 @@ def snapshot(world: World, *, legacy: bool = False) -> CollectorRegistry:
     world.settle_now()
     nodes = [facts_of(world, name) for name in known_names(world)]
     of_nodes = with_legacy_of_nodes(NODE_FAMILIES) if legacy else NODE_FAMILIES
-    few = list(_few(world))
+    few = [family for family in _few(world) if family is not None]
     registry = CollectorRegistry()
     families = [*(family.over(nodes) for family in of_nodes), *(with_legacy(few) if legacy else few)]
     registry.register(_Families(families))
@@ -79,16 +79,17 @@ class Page:
                 yield piece
         else:
             await self.cache.clear()
-        few = _few(self._world) if leads else _own(self._world)
-        for family in with_legacy(few) if leads and self._legacy else few:
-            for text in texts(family):
-                await turns.give_way()
-                yield self._compressor.piece(text.encode())
-        await turns.give_way()
+        for made in _few(self._world) if leads else _own(self._world):
+            await turns.give_way()
+            few = () if made is None else (made,)
+            for family in with_legacy(few) if leads and self._legacy else few:
+                for text in texts(family):
+                    yield self._compressor.piece(text.encode())
+                    await turns.give_way()
         yield self._compressor.piece(generate_latest(metrics.registry))
 
 
-def _few(world: World) -> Iterator[Family]:
+def _few(world: World) -> Iterator[Family | None]:
     yield from _quotas(world)
     yield from _own(world)
     labels = ("version", "revision", "build_date", "go_version", "compiler", "platform")
@@ -96,7 +97,7 @@ def _few(world: World) -> Iterator[Family]:
     yield _of_few("hami_build_info", "Build", labels, [(build, 1)])
 
 
-def _own(world: World) -> Iterator[Family]:
+def _own(world: World) -> Iterator[Family | None]:
     """What every replica tells."""
     yield _nodes_out(world)
     yield from _troubles(world)
@@ -128,11 +129,12 @@ def _nodes_out(world: World) -> Family:
     return _of_few("hami_scheduler_nodes_out", "Registered nodes that take no new shares", (), [((), out)])
 
 
-def _troubles(world: World) -> Iterator[Family]:
-    kinds: list[Row] = [
-        (("register",), len(world.inventory.undecodable)),
-        (("allocation",), len(world.ledger.undecodable)),
-    ]
+def _troubles(world: World) -> Iterator[Family | None]:
+    """A None says only that time has passed."""
+    kinds: list[Row] = [(("register",), len(world.inventory.undecodable))]
+    yield None
+    kinds.append((("allocation",), len(world.ledger.undecodable)))
+    yield None
     yield _of_few("hami_scheduler_undecodable", "Annotations that cannot be read, by kind", ("kind",), kinds)
     expired: list[Row] = [((), world.ledger.expired_total)]
     yield _of_few("hami_scheduler_reservations_expired", "Reservations dropped by the backstop", (), expired)

@@ -45,6 +45,7 @@ class Compressor:
     """Makes pieces."""
 
     def __init__(self) -> None:
+        _moves()  # takes 3 ms, which nobody should wait for later
         self._deflate = zlib.compressobj(_FAST, zlib.DEFLATED, _RAW_SMALL, _SMALL_TABLES)
 
     def piece(self, text: bytes) -> Piece:
