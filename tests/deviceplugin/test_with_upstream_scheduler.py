@@ -41,7 +41,7 @@ async def test_a_pod_of_upstreams_scheduler_is_served(node: Bench, lock: str | N
     assert done.annotations["hami.io/vgpu-devices-allocated"] == ONE
     assert "NVIDIA" not in done.annotations["hami.io/vgpu-devices-to-allocate"]
     assert done.annotations["hami.io/bind-phase"] == PHASE_SUCCESS
-    assert await lock_of(node) == ""
+    await node.token_free()
 
 
 async def test_an_annotated_pod_that_is_not_bound_yet_gets_nothing(node: Bench) -> None:
@@ -69,7 +69,7 @@ async def test_containers_as_2_4_1_writes_them(node: Bench) -> None:
     answer = (await node.kubelet.allocate([f"{A}-0"])).container_responses[0]
     assert answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "1000m"
     assert await node.phase("p") == PHASE_SUCCESS
-    assert await lock_of(node) == ""
+    await node.token_free()
 
 
 async def test_2_10_counts_init_containers_first(node: Bench) -> None:
