@@ -226,4 +226,4 @@ async def test_gzip_is_sent_to_those_who_ask_for_it(accepted: str, taken: bool) 
     assert reply.headers["vary"] == "accept-encoding"
     text = gzip.decompress(reply.body) if taken else reply.body
     assert text.count(b"\nhami_gpu_shared_count{") == 40
-    assert b"\nhami_scheduler_verb_seconds" in text
+    assert b"\nhami_scheduler_leads " in text
