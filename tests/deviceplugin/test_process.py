@@ -35,7 +35,7 @@ POD: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def plugin_process(folder: Path, cluster: SimCluster) -> AsyncIterator[asyncio.subprocess.Process]:
+async def plugin_process(folder: Path, cluster: SimCluster, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """`hami device-plugin` on eight simulated cards; killed at the end if it still runs."""
     config = folder / "device-config.yaml"
     config.write_text("nvidia: {deviceSplitCount: 4}\n")
@@ -53,6 +53,7 @@ async def plugin_process(folder: Path, cluster: SimCluster) -> AsyncIterator[asy
         "--node-config-file=",
         "--metrics-bind-address=",
         "--nvml=sim:a100",
+        *flags,
     )
     try:
         yield process
