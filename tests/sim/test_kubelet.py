@@ -15,6 +15,7 @@ from hami.proto import deviceplugin_v1beta1_pb2 as pb
 from hami.proto import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 from hami.sim.cluster import SimCluster
 from hami.sim.kubelet import ContainerStart
+from hami.sim.kubelet.devices import DeviceError
 from hami.sim.objects import Obj, dig
 from tests.sim.toys import GPU, ToyPlugin, gpu_pod
 
@@ -168,6 +169,24 @@ async def test_pre_start_is_called_where_it_is_required(cluster: SimCluster) -> 
     await on_node(cluster, gpu_pod("p"))
     await cluster.until(path("p"), phase("Running"))
     assert plugin.pre_started == plugin.allocated == [["a"]]
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_plugin_that_goes_after_allocate_is_missed_only_where_it_wants_pre_start(
+    cluster: SimCluster, required: bool
+) -> None:
+    """kubelet keeps the endpoint of a plugin that is gone for five minutes, with its options."""
+    plugin = await start_plugin(cluster, ["a"], pre_start=required)
+    await on_node(cluster, gpu_pod("p"))
+    pod = await cluster.until(path("p"), phase("Running"))
+    await plugin.stop()
+    await cluster.until(NODE, offers(1, 0))
+    start = cluster.kubelets["n1"].devices.pre_start(pod["metadata"]["uid"], pod["spec"]["containers"][0]["name"])
+    if required:
+        with pytest.raises(DeviceError, match="endpoint not found"):
+            await start
+    else:
+        await start
 
 
 async def test_devices_are_free_again_when_a_pod_ends(cluster: SimCluster) -> None:

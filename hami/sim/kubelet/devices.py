@@ -34,6 +34,8 @@ class _Resource:
     devices: dict[str, pb.Device] = field(default_factory=dict)
     healthy: set[str] = field(default_factory=set)
     stopped_at: float | None = None
+    pre_start_required: bool = False
+    """What the plugin said at its latest registration: kubelet remembers it when the plugin is gone."""
 
 
 class DeviceManager(PluginEvents):
@@ -61,7 +63,8 @@ class DeviceManager(PluginEvents):
         await self.server.stop()
 
     def connected(self, client: PluginClient) -> None:
-        self._resources.setdefault(client.resource, _Resource()).stopped_at = None
+        resource = self._resources.setdefault(client.resource, _Resource())
+        resource.stopped_at, resource.pre_start_required = None, client.options.pre_start_required
 
     def listed(self, client: PluginClient, devices: Sequence[pb.Device]) -> None:
         resource = self._resources[client.resource]
@@ -179,9 +182,10 @@ class DeviceManager(PluginEvents):
         return ordered
 
     async def pre_start(self, pod_uid: str, container: str) -> None:
-        """PreStartContainer for each resource of the container. Raises DeviceError, PluginCallError."""
+        """PreStartContainer for each resource of the container whose plugin wants it. Raises DeviceError,
+        PluginCallError: a plugin that has gone since Allocate is missed only where it wanted to be asked."""
         for one in self.allocations(pod_uid):
-            if one.container != container:
+            if one.container != container or not self._resources[one.resource].pre_start_required:
                 continue
             client = self.server.clients.get(one.resource)
             if client is None:
