@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
@@ -114,6 +115,7 @@ def _cards(number: int) -> list[Device]:
 
 
 @pytest.mark.parametrize("legacy", [False, True])
+@settings(max_examples=1000 if os.environ.get("HAMI_SOAK") else 40)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 7), st.integers(0, 7)), min_size=5, max_size=25))
 def test_after_each_step_the_page_is_what_a_fresh_one_is(legacy: bool, steps: list[Step]) -> None:
     async def live() -> None:
