@@ -38,7 +38,8 @@ REGISTRY: Registry = (NVIDIA,)
 SCHEDULER_NAME = "hami-scheduler"
 LEASE_SPACE, LEASE = "kube-system", "hami-scheduler"
 MERGE = "application/merge-patch+json"
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
+"""Ends a hang and says nothing about speed."""
 Obj = dict[str, Any]
 
 
@@ -159,8 +160,8 @@ class Rig:
         body = {"metadata": {"annotations": annotations, **metadata}}
         return await self.client.request("PATCH", path, body, content_type=MERGE)
 
-    async def hold_lease(self, holder: str, seconds: int = 15) -> None:
-        """What kube-scheduler's leader election writes when it wins or renews."""
+    async def hold_lease(self, holder: str, seconds: int = 3600) -> None:
+        """What kube-scheduler's leader election writes when it wins or renews; nobody renews it here."""
         now = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
         spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": now}
         path = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_SPACE}/leases"
