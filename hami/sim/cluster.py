@@ -101,7 +101,7 @@ class SimCluster:
         outcome = await self.api.rest.create(Target(kind, namespace), clone(obj))
         return outcome.obj
 
-    async def until(self, path: str, predicate: Callable[[Obj], bool], timeout_s: float = 10.0) -> Obj:
+    async def until(self, path: str, predicate: Callable[[Obj], bool], timeout_s: float = 120.0) -> Obj:
         """The object at the API path once `predicate` holds for it; an object that is not there counts as `{}`.
 
         Raises TimeoutError with the last state seen.
