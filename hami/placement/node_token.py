@@ -332,7 +332,8 @@ class TokenKeeper:
     def _check_time(self, call: BindCall, deadline_s: float, busy: str = "") -> None:
         if self._clock.monotonic_s() >= deadline_s:
             record = self._world.inventory.get(call.node)
-            self._world.crowd.gave_up(call.node)
+            if record is not None and record.lock and not busy:
+                self._world.crowd.gave_up(call.node)
             raise contention(call.node, busy or (record.lock if record else ""))
 
 

@@ -226,3 +226,12 @@ def test_locks_come_in_the_order_of_their_keys_once_each() -> None:
     assert [lock.key for lock in own_locks(vendors)] == ["a/lock", "z/lock"]
     assert [lock.key for lock in own_locks(vendors, ["D", "A"])] == ["z/lock"]
     assert own_locks(vendors, ["D"]) == own_locks(vendors, []) == ()
+
+
+async def test_a_vendors_own_lock_sets_no_node_back() -> None:
+    """It holds up that vendor's pods only, and nothing would tell when it is off."""
+    setup = Mixed(wait_s=0.02)
+    setup.reserve(make_pod("p", asking(mlu=1000)))
+    setup.set_own_lock(10)
+    assert "contention" in await setup.bind()
+    assert setup.world.crowd.nodes == set()
