@@ -99,7 +99,7 @@ class PageCache:
 
     async def _renew(self, turns: Turns) -> None:
         """What was rendered is kept at once: a page that nobody waits for any more was not made in vain."""
-        names = known_names(self._world)
+        names = known_names(self._world, self._entries)
         await turns.give_way()
         for number, name in enumerate(names):
             view, known = self._world.view(name), self._entries.get(name)

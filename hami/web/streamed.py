@@ -12,7 +12,7 @@ from fastapi import Response
 from hami.web import asgi
 from hami.web.deflated import GZIP_HEAD, Piece, Plain, Trailer
 
-_SLICE_S: Final = 0.0005
+_SLICE_S: Final = 0.0003
 _PAUSE_S: Final = 0.001
 """A page is in no hurry and a filter is: a short slice, then a moment in which whatever came is answered whole."""
 _CHUNK_BYTES: Final = 64 * 1024
