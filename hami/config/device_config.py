@@ -45,6 +45,7 @@ ResourceName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]
 
+_MOST_NAME_CHARS: Final = 63
 _NAMES: Final = (
     "resource_count_name",
     "resource_memory_name",
@@ -87,7 +88,7 @@ class _Nvidia(_Strict):
     enable_numa_topology: bool = False
     disable_core_limit: bool = False
     gpu_core_policy: Literal["default", "force", "disable", ""] = "default"
-    runtime_class_name: str = ""
+    runtime_class_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)] = ""
     mig_profile_allowlist: list[_MigAllowlist] = []
 
 
@@ -143,10 +144,17 @@ def _nvidia(section: dict[str, Any], source: str) -> NvidiaConfig:
 
 
 def _check_names(model: _Nvidia, source: str) -> None:
-    """Raises ConfigError where two resources have one name: their amounts would be taken for each other."""
+    """Raises ConfigError where two resources have one name: their amounts would be taken for each other. And for a name
+    that Kubernetes keeps for itself (its `IsExtendedResourceName`): kubelet would not let the plugin register it."""
     seen: dict[str, str] = {}
     for field in _NAMES:
         name, key = getattr(model, field), _camel(field)
+        if "kubernetes.io/" in name or name.startswith("requests."):
+            problem = "Kubernetes keeps names of kubernetes.io, and those that begin with requests., for itself"
+            raise ConfigError(f"{source}: nvidia.{key}: {name!r} is not allowed: {problem}")
+        if len(name.partition("/")[2]) > _MOST_NAME_CHARS:
+            problem = f"expected at most {_MOST_NAME_CHARS} characters after the /"
+            raise ConfigError(f"{source}: nvidia.{key}: {name!r} is not allowed: {problem}")
         if name in seen:
             raise ConfigError(
                 f"{source}: nvidia.{key}: {name!r} is the name of {seen[name]} already; each needs its own"

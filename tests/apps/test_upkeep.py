@@ -201,8 +201,8 @@ class World:
     async def kept(self) -> kept.Kept:
         return kept.from_data((await self.rig.get(f"{SECRETS}/tls"))["data"])
 
-    async def replica(self, *flags: str) -> Scheduler:
-        fixed = ["--http_bind=https://127.0.0.1:0", "--tls-secret=kube-system/tls", "--certificate-settle=1s"]
+    async def replica(self, *flags: str, settle: str = "1s") -> Scheduler:
+        fixed = ["--http_bind=https://127.0.0.1:0", "--tls-secret=kube-system/tls", f"--certificate-settle={settle}"]
         fixed += ["--webhook-configuration=hami-webhook"]
         replica = await self.rig.replica(*fixed, *flags)
         self.replicas.append(replica)
@@ -268,11 +268,12 @@ async def test_renewal_fails_no_call_of_clients_that_read_the_bundle(world: Worl
     """Two replicas, a stream of calls to both by a client that trusts what the configuration said a moment before."""
     old = aged()
     await world.keep(old)
-    replicas = [await world.replica(*SELF_MADE), await world.replica(*SELF_MADE)]
+    # The second changes the certificate, long after both can be called; the first would wait longer than the test.
+    replicas = [await world.replica(*SELF_MADE, settle=settle) for settle in ("1h", "10s")]
     await eventually(lambda: world.bundle(), "a published bundle")
     served: list[set[bytes]] = [set(), set()]
     calls, failures = 0, list[str]()
-    deadline_s = asyncio.get_running_loop().time() + 40
+    deadline_s = asyncio.get_running_loop().time() + 120
 
     async def one_call(place: int, bundle: bytes) -> None:
         try:
