@@ -164,7 +164,7 @@ class Allocator:
         attempt.found = found
         edits = (await preparing).edits
         self.stats.without_reads += 1
-        self._served(requests, found, edits)
+        self._served(requests, found, edits, read=False)
         return edits
 
     async def _serve_live(self, requests: Sequence[Sequence[str]], attempt: _Attempt) -> Answer:
@@ -179,10 +179,10 @@ class Allocator:
                 raise AllocateError(problem)
         prepared = await self._prepare(found)
         await self._work_list.erase(found, prepared.annotations)
-        self._served(requests, found, prepared.edits)
+        self._served(requests, found, prepared.edits, read=True)
         return prepared.edits
 
-    def _served(self, requests: Sequence[Sequence[str]], found: Found, edits: Answer) -> None:
+    def _served(self, requests: Sequence[Sequence[str]], found: Found, edits: Answer, *, read: bool) -> None:
         """The pod has its devices, and the API server says so: what follows does not hold up the answer."""
         if found.calls[-1].complete:
             self._releases.begin(found.pod, found.node)
@@ -195,6 +195,7 @@ class Allocator:
             uid=found.pod.metadata.uid,
             container=[call.container_index for call in found.calls],
             cards=[share.device_id for call in found.calls for share in call.shares],
+            read=read,
         )
 
     async def _prepare(self, found: Found) -> Prepared:

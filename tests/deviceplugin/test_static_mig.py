@@ -153,7 +153,7 @@ async def test_kubelet_prefers_devices_spread_over_cards(node: Bench) -> None:
     await start(node, laid_out("[[1, 0], [1, 1]]"), MigStrategy.MIXED)
     ids = list(node.kubelet.devices_of(ONE))
     plugin = node.kubelet.plugin_of(ONE)
-    request = pb.ContainerPreferredAllocationRequest(available_deviceIDs=ids[1:], allocation_size=2)
+    request = pb.ContainerPreferredAllocationRequest(available_deviceIDs=ids[:3], allocation_size=2)
     answer = await plugin.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[request]))
     chosen = list(answer.container_responses[0].deviceIDs)
     assert {each in ids[2:] for each in chosen} == {True, False}

@@ -12,6 +12,7 @@ from hami.core.keys import NODE_LOCK, PHASE_ALLOCATING, PHASE_FAILED, PHASE_SUCC
 from hami.core.objects import Node, ObjectMeta, Pod, PodSpec
 from hami.core.token import encode_token
 from hami.deviceplugin.node_view import NodeView
+from hami.kube import paths
 from hami.sim.apiserver.faults import Fault
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.device import Nvidia
@@ -144,6 +145,21 @@ async def test_the_release_leaves_the_token_of_a_namesake_alone(node: Bench) -> 
     assert (await node.node()).annotations[NODE_LOCK] == later
 
 
+async def test_what_is_deleted_leaves_the_view(node: Bench) -> None:
+    """Else a pod that is gone would count as another candidate for ever, and each call would read."""
+    plugin = await node.start_plugin()
+    pods = [await node.bound_pod(name, ONE, token=name == "p2") for name in ("p1", "p2")]
+    await node.until(lambda: len(plugin.view.pods) == 2, "both are seen")
+    assert plugin.view.find((1,), VENDOR) is None
+    await node.client.request("DELETE", paths.pod("default", "p1"), params={"gracePeriodSeconds": "0"})
+    await node.seen("p2")
+    assert [pod.metadata.uid for pod in plugin.view.pods] == [pods[1].metadata.uid]
+    node.api.faults.forget_history()
+    node.api.faults.cut_watches()
+    await node.client.request("DELETE", paths.pod("default", "p2"), params={"gracePeriodSeconds": "0"})
+    await node.until(lambda: not plugin.view.pods, "a new list")
+
+
 # --- the view alone ------------------------------------------------------------------------------------------------
 
 
@@ -205,6 +221,7 @@ def test_what_is_not_this_nodes_is_not_taken() -> None:
     scene.view.node_answered(scene.node(encode_token("default", "p2", 1), "99", "n2"), scene.now_s)
     scene.view.pod_seen(Pod(ObjectMeta("p2", "default", "u2", "99"), PodSpec(node_name="n2")))
     assert scene.finds() == "u1"
+    assert [pod.metadata.uid for pod in scene.view.pods] == ["u1"]
 
 
 @pytest.mark.parametrize(
