@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -77,14 +78,23 @@ class StaticDevices:
 
 
 def spread(available: Sequence[str], must_include: Sequence[str], size: int, cards: dict[str, str]) -> list[str]:
-    """`size` ids, the must-includes among them; fewer are none, and kubelet chooses. `cards` has each id's card."""
+    """`size` ids, the must-includes among them; fewer are none, and kubelet chooses. `cards` has each id's card.
+
+    Of cards with as many free the one comes first that was taken from least (spec/node 10.2).
+    """
     chosen = [each for each in must_include if each in available]
     free = [each for each in available if each not in chosen]
     if len(chosen) > size or len(chosen) + len(free) < size:
         return []
     while len(chosen) < size:
         left = Counter(cards.get(each, "") for each in free)
-        best = max(free, key=lambda each: left[cards.get(each, "")])
+        taken = Counter(cards.get(each, "") for each in chosen)
+        best = max(free, key=partial(_room, cards, left, taken))
         free.remove(best)
         chosen.append(best)
     return chosen
+
+
+def _room(cards: dict[str, str], left: Counter[str], taken: Counter[str], device: str) -> tuple[int, int]:
+    card = cards.get(device, "")
+    return left[card], -taken[card]
