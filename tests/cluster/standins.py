@@ -22,6 +22,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import uvloop
 
 HAND_OFF_S = 0.2
 RETRY_S = 0.1
@@ -217,5 +218,5 @@ async def run(access: dict[str, str]) -> StandIns:
 
 
 if __name__ == "__main__":
-    seen = asyncio.run(run(json.loads(sys.argv[1])))
+    seen = uvloop.run(run(json.loads(sys.argv[1])))
     Path(sys.argv[2]).write_text(json.dumps({"bound_at_s": seen.bound_at_s, "hand_offs_s": seen.hand_offs_s}))

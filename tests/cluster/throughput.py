@@ -34,6 +34,7 @@ from tests.tools.audit import audit_cluster
 CARDS = 8
 SHARE = {"gpu": 1, "gpumem": 1600, "gpucores": 10}
 COUNTED = 200
+PLAIN = "plain-extender"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Bench:
         files = [hami.certificates / "tls.crt", hami.certificates / "tls.key"]
         command: list[str | Path] = [sys.executable, "-m", "tests.cluster.plain_extender"]
         command += [json.dumps(self._access), port, *files]
-        process = Process("plain-extender", command, self.plane.logs / "plain.log")
+        process = Process(PLAIN, command, self.plane.logs / "plain.log")
         process.start()
         self.plane.wait_http(process, self.plane.extender_url, 20)
         return process, None
@@ -115,7 +116,7 @@ class Bench:
         self.plane.hami_kube_scheduler.kill()
         plugins.stop()
         found = json.loads(record.read_text())
-        failed = self._failed(space)
+        failed = self._failed(space, 0 if process.name == PLAIN else count)
         faults = audit_cluster(self.plane.admin_kubeconfig).faults
         assert faults == [], faults
         self.api.delete(path)
@@ -146,9 +147,13 @@ class Bench:
         ]
         return [(pod["spec"].get("nodeName"), pod["metadata"].get("annotations")) for pod in found] or "gone"
 
-    def _failed(self, space: str) -> int:
-        events = self.api.items(f"/api/v1/namespaces/{space}/events", fieldSelector="reason=BindingFailed")
-        return len(events)
+    def _failed(self, space: str, bound: int) -> int:
+        """Events of failed binds, once all events of the `bound` pods are there: they give way to binds."""
+        path = f"/api/v1/namespaces/{space}/events"
+        if bound:
+            told = "reason=BindingSucceed"
+            wait_until(lambda: len(self.api.items(path, fieldSelector=told)) >= bound, 120, "events", interval_s=1)
+        return len(self.api.items(path, fieldSelector="reason=BindingFailed"))
 
 
 def pod(index: int, policy: str) -> Object:
@@ -184,7 +189,9 @@ def seconds_of(stamp: str) -> float:
 def measure(plane: ControlPlane, nodes: int, pods: int) -> list[str]:
     """The figures as lines."""
     plane.start()
+    # Started for each batch; no pod is the other one's, which would follow every node and pod for nothing.
     plane.hami_kube_scheduler.kill()
+    plane.default_scheduler.kill()
     bench = Bench(plane, nodes)
     bench.add_nodes()
     process, hami = bench.extender(plain=False, proxied=True)

@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
+import pytest
 
+from hami.kube import events as events_module
 from hami.kube import paths
 from hami.kube.client import ApiClient
 from hami.kube.events import MAX_MESSAGE_CHARS, EventRecorder
@@ -141,3 +143,41 @@ async def test_what_waits_at_the_end_is_written_by_drain(client: ApiClient) -> N
     recorder.pod_event(pod, warning=False, reason="R", message="last words")
     await recorder.drain()
     assert [event["message"] for event in await events(client)] == ["last words"]
+
+
+async def test_events_are_collected_until_somebody_is_in_a_hurry(
+    client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "COLLECT_S", 60.0)
+    pod = await make_pod(client, "p1")
+    async with running(EventRecorder(client, "c")) as recorder:
+        for number in range(20):
+            recorder.pod_event(pod, warning=False, reason="R", message=str(number))
+        for _ in range(5):
+            assert await events(client) == []
+        await recorder.drain(60.0)
+    assert sorted(int(event["message"]) for event in await events(client)) == list(range(20))
+
+
+async def test_what_was_under_way_when_the_end_came_is_written_by_drain(
+    client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "COLLECT_S", 0.0)
+    pod = await make_pod(client, "p1")
+    under_way = asyncio.Event()
+
+    async def never(*_: Any, **__: Any) -> Any:
+        under_way.set()
+        return await asyncio.get_running_loop().create_future()
+
+    recorder = EventRecorder(client, "c")
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "request", never)
+        async with running(recorder):
+            recorder.pod_event(pod, warning=False, reason="R", message="first")
+            await asyncio.wait_for(under_way.wait(), 60.0)
+            recorder.pod_event(pod, warning=False, reason="R", message="first")
+            recorder.pod_event(pod, warning=False, reason="R", message="second")
+    await recorder.drain(60.0)
+    found = {event["message"]: event["count"] for event in await events(client)}
+    assert found == {"first": 2, "second": 1}
