@@ -78,6 +78,19 @@ class Tenant:
             sum(pod["status"]["containerStatuses"][0]["restartCount"] for pod in running),
         )
 
+    def wait_spared(self, before: Seen) -> Seen:
+        """What there is now, once the containers of `before` are seen to go on: nobody restarted one.
+
+        A pod may be called not ready for a moment, when kubelet has just started.
+        """
+
+        def spared() -> Seen:
+            now = self.look()
+            assert before.containers.items() <= now.containers.items(), (before, now)
+            return now
+
+        return wait_until(spared, 60, "the tenant's containers go on")
+
     def check(self, visible: str = "") -> None:
         """Cards are not exceeded, no token is left, and each container has the limits of its annotation.
 

@@ -107,6 +107,6 @@ def test_plugin_pod_deleted_is_replaced_and_tenants_go_on(gpus: GpuNode, space: 
     wait_plugin_pod(gpus, other_than=old)
     tenant.scale(3)
     tenant.wait_running(3)
-    assert before.containers.items() <= tenant.look().containers.items()
+    tenant.wait_spared(before)
     tenant.check()
     tenant.remove()

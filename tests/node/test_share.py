@@ -91,10 +91,10 @@ def test_kubelet_offers_what_the_annotation_registers(gpus: GpuNode) -> None:
     assert len(cards) == gpus.card_count
     shares = sum(card["count"] for card in cards)
     of_cards = sorted(card["id"] for card in cards for _ in range(card["count"]))
-    assert cards_of(offered_devices(kubelet.POD_RESOURCES, COUNT_RESOURCE)) == of_cards
-    assert cards_of(kubelet.checkpointed_offer(COUNT_RESOURCE)) == of_cards
 
     def on_the_node() -> bool:
+        assert cards_of(offered_devices(kubelet.POD_RESOURCES, COUNT_RESOURCE)) == of_cards
+        assert cards_of(kubelet.checkpointed_offer(COUNT_RESOURCE)) == of_cards
         status = gpus.node.plane.api.get(gpus.node.kubelet.path)["status"]
         described = gpus.node.plane.kubectl("describe", "node", gpus.node.name)
         assert {status[kind].get(COUNT_RESOURCE) for kind in ("allocatable", "capacity")} == {str(shares)}
@@ -102,7 +102,7 @@ def test_kubelet_offers_what_the_annotation_registers(gpus: GpuNode) -> None:
             assert re.search(rf"{kind}:(\n  .*)*\n  {COUNT_RESOURCE}: +{shares}\n", described), described
         return True
 
-    wait_until(on_the_node, 30, "the Node object has as many")
+    wait_until(on_the_node, 30, "kubelet, its checkpoint and the Node object have as many")
 
 
 def test_describe_tells_what_became_of_a_pod(gpus: GpuNode, space: Workspace) -> None:
