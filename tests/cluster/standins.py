@@ -202,7 +202,9 @@ async def run(access: dict[str, str]) -> StandIns:
     tls.load_cert_chain(access["cert"], access["key"])
     connector = aiohttp.TCPConnector(ssl=tls, limit=CONNECTIONS + 2, keepalive_timeout=KEEP_S)
     timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**20) as session:
+    # As whom our plugin writes: the API server keeps a list of each object's writers.
+    own = {"User-Agent": "hami/stand-in"}
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**20, headers=own) as session:
         plugins = StandIns(session, access["server"])
         await plugins.connect()
         watches = [asyncio.ensure_future(plugins.watch(kind)) for kind in ("pods", "nodes")]
