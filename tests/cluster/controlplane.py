@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import ssl
 import string
 import subprocess
@@ -117,10 +118,11 @@ class ControlPlane:
 
     def _install_roles(self) -> None:
         """The namespace and roles that the chart would make; those of an earlier start stay."""
-        if not self.api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"):
-            self.kubectl("create", "namespace", SYSTEM_NAMESPACE)
-        for manifest in ("scheduler-rbac.yaml", "device-plugin-rbac.yaml"):
-            self.kubectl("apply", "-f", str(MANIFESTS / manifest))
+        namespace = self.folder / "namespace.json"
+        kind = {"apiVersion": "v1", "kind": "Namespace"}
+        namespace.write_text(json.dumps({**kind, "metadata": {"name": SYSTEM_NAMESPACE}}))
+        manifests = (namespace, MANIFESTS / "scheduler-rbac.yaml", MANIFESTS / "device-plugin-rbac.yaml")
+        self.kubectl("apply", *(f"--filename={manifest}" for manifest in manifests))
 
     def stop(self) -> None:
         """Kill everything: the state is thrown away, so nobody needs time to tidy up."""

@@ -30,14 +30,15 @@ def of_cluster(cluster: Cluster) -> list[tuple[str, str]]:
         path.name: path.read_text(errors="replace").splitlines() for path in sorted(cluster.plane.logs.glob("hami*"))
     }
     plugins = [node.plugin for node in cluster.nodes.values()]
+    neighbours = [*plugins, *{node.kubelet.name: node.kubelet for node in cluster.nodes.values()}.values()]
     return [
         ("pods that do not run", _asked(lambda: pods_waiting(cluster.api))),
         ("nodes", _asked(lambda: nodes_now(cluster.api))),
         *of_plane(cluster.plane),
         *((f"warnings in {name}", cut(warnings(lines)[-WARNINGS:])) for name, lines in ours.items()),
         *((f"{name}, all logs in {cluster.plane.logs}", cut(lines[-LAST_LINES:])) for name, lines in ours.items()),
-        *ended(plugins),
-        *((each.name, cut(warnings(each.said().splitlines())[-NEIGHBOURS_LINES:])) for each in plugins),
+        *ended(neighbours),
+        *((each.name, cut(warnings(each.said().splitlines())[-NEIGHBOURS_LINES:])) for each in neighbours),
     ]
 
 

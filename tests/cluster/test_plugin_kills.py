@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster import results
 from tests.cluster.api import Object
 from tests.cluster.components import Cluster, GpuNode
 from tests.cluster.conftest import running
@@ -55,13 +57,15 @@ class Controller:
     def __init__(self, space: Workspace) -> None:
         self._space = space
         self._numbers = itertools.count()
+        self.failures: Counter[str] = Counter()
+        """Why pods failed, as kubelet says; nothing but kubelet can fail one here."""
 
     def fill(self) -> list[Object]:
         """Replace what failed or is missing; returns the pods that have not failed."""
         pods = self._space.pods()
         for pod in pods:
             if pod["status"]["phase"] == "Failed":
-                assert pod["status"]["reason"] == "UnexpectedAdmissionError", pod["status"]
+                self.failures[pod["status"].get("reason", "a container ended")] += 1
                 self._space.remove(pod["metadata"]["name"])
         alive = [pod for pod in pods if pod["status"]["phase"] != "Failed"]
         for _ in range(WANTED - len(alive)):
@@ -111,6 +115,8 @@ def test_killed_before_and_after_each_write(
         node.plugin.start()
         cluster.wait_node(node)
     wait_until(controller.tend, STRUCK_S, f"{WANTED} pods running", interval_s=0.3)
+    failed = ", ".join(f"{reason}: {count}" for reason, count in sorted(controller.failures.items()))
+    results.note("Device plugin killed at each of its writes", "pods that kubelet failed, all replaced", failed)
     assert audit_cluster(cluster.plane.admin_kubeconfig).faults == []
     for pod in workspace.pods():
         assert cluster.given_limits(pod) == cluster.granted_limits(pod)
