@@ -115,7 +115,7 @@ def _cards(number: int) -> list[Device]:
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-@settings(max_examples=1000 if os.environ.get("HAMI_SOAK") else 40)
+@settings(max_examples=400 if os.environ.get("HAMI_SOAK") else 40)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 7), st.integers(0, 7)), min_size=5, max_size=25))
 def test_after_each_step_the_page_is_what_a_fresh_one_is(legacy: bool, steps: list[Step]) -> None:
     async def live() -> None:
