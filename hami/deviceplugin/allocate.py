@@ -66,6 +66,8 @@ class _Attempt:
     """What is known about one call so far: who has to be told if it fails."""
 
     found: Found | None = None
+    seen: Found | None = None
+    """What the view says, not proved yet."""
 
 
 class Allocator:
@@ -152,11 +154,13 @@ class Allocator:
         found = self._view.find([len(ids) for ids in requests], self._vendor) if self._mig is None else None
         if found is None or any(self._problem_of_cards(call.shares) for call in found.calls):
             return None
+        attempt.seen = found
         preparing = asyncio.ensure_future(self._prepare(found))
         try:
             if not await self._work_list.erase_if_seen_right(found):
                 # Files in the making are waited for: the next decision may be for the same container.
                 await asyncio.gather(preparing, return_exceptions=True)
+                attempt.seen = None
                 return None
         except BaseException:
             preparing.cancel()
@@ -226,6 +230,8 @@ class Allocator:
 
     async def _failure(self, attempt: _Attempt, problem: str) -> AllocateError:
         """The error for kubelet. A pod that was positively identified is marked failed and its token freed."""
+        if attempt.found is None and attempt.seen is not None:
+            attempt.found = await self._proved(attempt.seen)
         if attempt.found is None:
             return AllocateError(problem)
         self.stats.failed += 1
@@ -244,6 +250,19 @@ class Allocator:
             # kubelet fails the pod now; a failed owner frees the token too.
             log.warning("phase failed not written", pod=pod.key, why=str(error))
         return AllocateError(message)
+
+    async def _proved(self, seen: Found) -> Found | None:
+        """What the view said of a call that ended amid its write, if the API server says the same; None otherwise."""
+        name, count = self._settings.node_name, len(seen.calls[0].shares)
+        try:
+            async with asyncio.timeout(_FAILURE_TIMEOUT_S):
+                if await self._work_list.shows_erasure(seen):
+                    return seen
+                live = await find_pod(self._writer, name, [count], self._vendor)
+        except (ApiError, TransportError, TimeoutError):
+            return None
+        same = isinstance(live, Found) and live.pod.metadata.uid == seen.pod.metadata.uid
+        return seen if same else None
 
     def _check_ids(self, requests: Sequence[Sequence[str]]) -> None:
         state = self._board.state

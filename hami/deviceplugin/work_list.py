@@ -33,18 +33,21 @@ class WorkList:
         Raises ApiError and TransportError if that look fails.
         """
         pod = found.pod
-        erasure = _erasure(found)
         try:
-            await self._patch(pod, pod.metadata, erasure)
+            await self._patch(pod, pod.metadata, _erasure(found))
         except (ConflictError, InvalidError, NotFoundError) as error:
             log.info("decided by a live read", seen=pod.key, why=str(error))
             return False
         except (ApiError, TransportError) as error:
             log.warning("erase not answered", pod=pod.key, why=str(error))
-            fresh = await self._writer.get_pod(pod.metadata.namespace, pod.metadata.name)
-            same = fresh.metadata.uid == pod.metadata.uid
-            return same and fresh.annotations.get(TO_ALLOCATE_KEY) == erasure[TO_ALLOCATE_KEY]
+            return await self.shows_erasure(found)
         return True
+
+    async def shows_erasure(self, found: Found) -> bool:
+        """Whether the pod is there, with its work list as the erase leaves it. Raises ApiError and TransportError."""
+        meta = found.pod.metadata
+        fresh = await self._writer.get_pod(meta.namespace, meta.name)
+        return fresh.metadata.uid == meta.uid and fresh.annotations.get(TO_ALLOCATE_KEY) == found.calls[-1].rest_text
 
     async def erase(self, found: Found, more: Mapping[str, str]) -> None:
         """Erases what was read live as long as the work list is still the one that was read, with `more` annotations.

@@ -108,6 +108,42 @@ async def test_an_erase_whose_answer_was_lost_is_found_and_no_other_pod_is_taken
     await node.token_free()
 
 
+@pytest.mark.parametrize("landed", [False, True])
+async def test_a_write_that_takes_longer_than_the_deadline_fails_the_pod_with_what_to_do(
+    node: Bench, landed: bool
+) -> None:
+    """The answer comes too late (`landed`), or the write itself does: then it meets another version of the pod."""
+    await node.start_plugin(allocate_timeout_s=2.0)
+    await node.bound_pod("p1", ONE)
+    await node.seen("p1")
+    if landed:
+        node.api.faults.add(Fault("lost-answer", verb="patch", resource="pods", times=1))
+        node.api.faults.add(Fault("latency", verb="get", resource="pods", seconds=4.0, times=1))
+    else:
+        node.api.faults.add(Fault("latency", verb="patch", resource="pods", seconds=4.0, times=1))
+    with pytest.raises(grpc.aio.AioRpcError, match=r"not done within 2 s.*Delete the pod"):
+        await node.kubelet.allocate([f"{A}-0"])
+    assert await node.phase("p1") == PHASE_FAILED
+    assert node.events.on_pods[-1][:2] == ("p1", "AllocateFailed")
+    await node.token_free()
+    assert node.plugin.stats.failed == 1
+
+
+async def test_a_write_out_of_time_for_a_pod_that_went_meanwhile_harms_nobody(node: Bench) -> None:
+    await node.start_plugin(allocate_timeout_s=2.0)
+    await node.bound_pod("p1", ONE)
+    await node.seen("p1")
+    fault = node.api.faults.add(Fault("latency", verb="patch", resource="pods", seconds=4.0, times=1))
+    call = asyncio.create_task(node.kubelet.allocate([f"{A}-0"]))
+    await node.until(lambda: fault.hits, "the erase")
+    await node.client.request("DELETE", paths.pod("default", "p1"), params={"gracePeriodSeconds": "0"})
+    other = await node.bound_pod("p2", ONE, token=False)
+    with pytest.raises(grpc.aio.AioRpcError, match=r"not done within 2 s"):
+        await call
+    assert await node.pod("p2") == other
+    assert node.plugin.stats.failed == 0
+
+
 async def test_files_that_cannot_be_made_fail_the_pod_though_its_segment_is_erased(node: Bench) -> None:
     await node.start_plugin()
     await node.bound_pod("p1", ONE)
