@@ -11,6 +11,7 @@ from hami.placement import pace
 from hami.placement.engine import Engine, NodeNames
 from hami.placement.pace import Pace
 from hami.placement.signals import Signals
+from tests.placement.bind_setup import Setup, until
 from tests.placement.fakes import FakeClock, container, make_node, make_pod, make_world
 
 LONG_S = 60.0
@@ -88,3 +89,25 @@ async def test_only_pods_with_devices_give_way(monkeypatch: pytest.MonkeyPatch, 
         assert deciding.done() is not waits
     answer = await asyncio.wait_for(deciding, LONG_S / 2)
     assert answer.passthrough is not bool(shares)
+
+
+@pytest.mark.parametrize("write", ["patch_node", "bind"])
+async def test_a_bind_counts_while_it_writes(monkeypatch: pytest.MonkeyPatch, write: str) -> None:
+    """Its token, and its Binding; one that waits for its node's token counts for nothing."""
+    monkeypatch.setattr(pace, "_WRITING", 1)
+    setup = Setup()
+    setup.own_epoch()
+    for name in ("p", "q"):
+        setup.reserve(make_pod(name))
+    gate = setup.api.gates[write] = asyncio.Event()
+    assert not setup.world.pace.ahead
+    calls = [asyncio.create_task(setup.bind(name)) for name in ("p", "q")]
+    await until(lambda: setup.api.count(write) == 1, write)
+    assert setup.world.pace.ahead
+    gate.set()
+    assert await calls[0] == ""
+    await until(lambda: setup.world.signals._waiters, "q waits for p's token")
+    assert not setup.world.pace.ahead
+    setup.api.serve("default", "p")
+    assert await calls[1] == ""
+    assert not setup.world.pace.ahead
