@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -27,6 +27,8 @@ from hami.web.legacy_metrics import with_legacy, with_legacy_of_nodes
 from hami.web.node_families import NODE_FAMILIES, ZONE, facts_of, known_names
 from hami.web.page_cache import PageCache
 from hami.web.streamed import Streamed, Turns, gzipped, plain, takes_gzip
+
+_NODES_IN_A_STEP: Final = 500
 
 
 class Stats(Protocol):
@@ -98,9 +100,19 @@ def _few(world: World) -> Iterator[Family | None]:
 
 
 def _own(world: World) -> Iterator[Family | None]:
-    """What every replica tells."""
-    yield _nodes_out(world)
-    yield from _troubles(world)
+    """What every replica tells. A None says only that time has passed."""
+    out = unreadable = 0
+    for number, name in enumerate(world.inventory.names()):
+        if not number % _NODES_IN_A_STEP:
+            yield None
+        view, record = world.view(name), world.inventory.get(name)
+        out += view is not None and bool(view.problem) and view.problem != NODE_UNREGISTERED
+        unreadable += record is not None and any(cards.problem for cards in record.cards.values())
+    yield _of_few("hami_scheduler_nodes_out", "Registered nodes that take no new shares", (), [((), out)])
+    kinds: list[Row] = [(("register",), unreadable), (("allocation",), len(world.ledger.undecodable))]
+    yield _of_few("hami_scheduler_undecodable", "Annotations that cannot be read, by kind", ("kind",), kinds)
+    expired: list[Row] = [((), world.ledger.expired_total)]
+    yield _of_few("hami_scheduler_reservations_expired", "Reservations dropped by the backstop", (), expired)
 
 
 def _of_few(name: str, text: str, labels: tuple[str, ...], rows: list[Row]) -> Family:
@@ -121,23 +133,6 @@ def _quotas(world: World) -> Iterator[Family]:
     yield _of_few("hami_resource_quota_limit", "Limit of a namespace in MiB or percent", labels, limits)
     text = "What the pods of a namespace hold, in MiB or percent"
     yield _of_few("hami_resource_quota_used", text, (*labels, "limit"), used)
-
-
-def _nodes_out(world: World) -> Family:
-    views = map(world.view, world.inventory.names())
-    out = sum(1 for view in views if view and view.problem and view.problem != NODE_UNREGISTERED)
-    return _of_few("hami_scheduler_nodes_out", "Registered nodes that take no new shares", (), [((), out)])
-
-
-def _troubles(world: World) -> Iterator[Family | None]:
-    """A None says only that time has passed."""
-    kinds: list[Row] = [(("register",), len(world.inventory.undecodable))]
-    yield None
-    kinds.append((("allocation",), len(world.ledger.undecodable)))
-    yield None
-    yield _of_few("hami_scheduler_undecodable", "Annotations that cannot be read, by kind", ("kind",), kinds)
-    expired: list[Row] = [((), world.ledger.expired_total)]
-    yield _of_few("hami_scheduler_reservations_expired", "Reservations dropped by the backstop", (), expired)
 
 
 def app(

@@ -6,7 +6,7 @@ Core "ratios" are 0..100 and the memory ratio of a node's card is 0..1, as upstr
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -53,12 +53,9 @@ def facts_of(world: World, name: str) -> NodeFacts:
     return NodeFacts(name, world.view(name), tuple(claims))
 
 
-def known_names(world: World, before: Collection[str] = ()) -> list[str]:
-    """Nodes that have series, in their order on the page. `before`: those of last time, so that there is nearly nothing
-    to sort."""
-    names = {*world.inventory.names(), *world.ledger.nodes()}
-    kept = [name for name in before if name in names]
-    return sorted([*kept, *names.difference(before)])
+def known_names(world: World) -> list[str]:
+    """Nodes that have series, in their order on the page."""
+    return sorted({*world.inventory.names(), *world.ledger.nodes()})
 
 
 class NodeFamily(msgspec.Struct, frozen=True):

@@ -76,6 +76,8 @@ class PageCache:
         self._sums: dict[bytes, _Sums] = {}
         """By the revisions of a run's nodes. It holds no entries: while nodes are rendered anew, what they had is
         free."""
+        self._seen: tuple[list[str], list[str]] = ([], [])
+        self._order: list[str] = []
         self._renewal = asyncio.Lock()
         self._compressor = Compressor()
         self.rendered = 0
@@ -99,7 +101,7 @@ class PageCache:
 
     async def _renew(self, turns: Turns) -> None:
         """What was rendered is kept at once: a page that nobody waits for any more was not made in vain."""
-        names = known_names(self._world, self._entries)
+        names = self._names()
         await turns.give_way()
         for number, name in enumerate(names):
             view, known = self._world.view(name), self._entries.get(name)
@@ -111,6 +113,13 @@ class PageCache:
                 await turns.give_way()
         self._entries = {name: self._entries[name] for name in names}
         await turns.give_way()
+
+    def _names(self) -> list[str]:
+        """Sorted anew only when nodes came or went: that is the longest thing here that cannot be sliced."""
+        seen = (self._world.inventory.names(), self._world.ledger.nodes())
+        if seen != self._seen:
+            self._seen, self._order = seen, known_names(self._world)
+        return self._order
 
     def _runs(self) -> list[_Run]:
         """Runs of the same nodes at the same revisions as last time have their sums already."""
