@@ -115,6 +115,21 @@ def test_values_have_the_contracts_ranges() -> None:
     )
 
 
+def test_what_cannot_be_read_is_counted_by_kind_and_its_nodes_are_out() -> None:
+    world = make_world()
+    for number in range(4):
+        world.on_node(make_node(f"n{number}"))
+    for number in range(2):
+        world.on_node(make_node(f"broken{number}", register="[{"))
+    world.on_node(make_node("plain", register=""))
+    for name in "abc":
+        world.on_pod(annotated(make_pod(name), "n1", "cannot be read"))
+    found = families(world)
+    kinds = {sample.labels["kind"]: sample.value for sample in found["hami_scheduler_undecodable"].samples}
+    assert kinds == {"register": 2, "allocation": 3}
+    assert [sample.value for sample in found["hami_scheduler_nodes_out"].samples] == [3]
+
+
 def test_legacy_names_are_off_by_default() -> None:
     assert not LEGACY.keys() & families(full_world()).keys()
 
