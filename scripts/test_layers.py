@@ -72,7 +72,10 @@ LAYERS = (
         "control-plane",
         "real etcd, kube-apiserver, kube-scheduler and kubectl",
         ("tests/cluster", "tests/sim", "-m", "control_plane", "-p", "no:randomly"),
-        {"go": "Go >= 1.26 (https://go.dev/dl)"},
+        {
+            "go": "Go >= 1.26 (https://go.dev/dl)",
+            "cc": "a C compiler (Debian: apt-get install gcc libc6-dev)",
+        },
         free_mib=6000,
         wrapper=(sys.executable, "-m", "tests.cluster.namespace"),
         prepare=(sys.executable, "-m", "tests.cluster.build"),
