@@ -162,8 +162,7 @@ class Binder:
         async with self._queues.turn(call.node, self._settings.wait_s):
             held = await self._tokens.acquire(call, deadline_s)
             metrics.token_wait_seconds.observe(self._clock.monotonic_s() - began_s)
-            with self._world.pace.write():
-                await self._bind_holding(call, held)
+            await self._bind_holding(call, held)
 
     async def _bind_holding(self, call: BindCall, held: HeldToken) -> None:
         try:

@@ -59,8 +59,6 @@ class Engine:
 
     async def filter_sliced(self, pod: Pod, names: NodeNames) -> FilterAnswer:
         """The same, giving way to other tasks where many nodes have to be evaluated."""
-        if self._world.pace.ahead and self._asks_for_devices(pod):
-            await self._world.pace.give_way()
         slicer = Slicer(self._world.clock)
         steps = self._steps(pod, names)
         while True:
@@ -112,10 +110,6 @@ class Engine:
             yield
             evaluations = self._settled(evaluations, shape, namespace)
         return (yield from self._no_fit(pod, names, shape, evaluations, fitting))
-
-    def _asks_for_devices(self, pod: Pod) -> bool:
-        shape = self._shapes.of(pod)
-        return not isinstance(shape, Refusal) and shape.asks_for_devices
 
     def _settled(self, evaluations: Evaluations, shape: PodRequest, namespace: str) -> Evaluations:
         """After other tasks ran: the nodes as they are now, and what the namespace's quota has room for now."""

@@ -89,8 +89,7 @@ class TokenKeeper:
                     await self._world.signals.wait((f"node/{call.node}",), wait_s)
                     continue
                 async with self._slots:
-                    with self._world.pace.write():
-                        held = await self._take_unchanged(call, judged, epoch)
+                    held = await self._take_unchanged(call, judged, epoch)
                 if held is not None:
                     return held
                 self._check_time(call, deadline_s)

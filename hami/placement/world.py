@@ -24,7 +24,6 @@ from hami.placement.in_flight import InFlight
 from hami.placement.inventory import CardsView, Inventory, InventorySettings
 from hami.placement.ledger import Ledger
 from hami.placement.listings import NodeListing, PodListing
-from hami.placement.pace import Pace
 from hami.placement.ports import Clock
 from hami.placement.quotas import Quotas
 from hami.placement.rejections import Rejections
@@ -82,7 +81,6 @@ class World:
         self.columns = Columns()
         self.in_flight = InFlight()
         self.signals = Signals()
-        self.pace = Pace(self.signals)
         self.waking = Waking(clock)
         self.rejections = Rejections()
         self.crowd = Crowd()
