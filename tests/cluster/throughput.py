@@ -79,8 +79,8 @@ class Bench:
             interval_s=1,
         )
 
-    def extender(self, plain: bool, proxied: bool = False) -> tuple[Process, HamiScheduler | None]:
-        """The plain one, or ours; started and ready."""
+    def extender(self, plain: bool, proxied: bool = False, words: str = "") -> tuple[Process, HamiScheduler | None]:
+        """The plain one, or ours; started and ready. `words`: how the plain one is to behave."""
         hami = HamiScheduler(self.plane, proxied=proxied)
         if not plain:
             hami.start()
@@ -89,7 +89,7 @@ class Bench:
         port = str(self.plane.ports.extender)
         files = [hami.certificates / "tls.crt", hami.certificates / "tls.key"]
         command: list[str | Path] = [sys.executable, "-m", "tests.cluster.plain_extender"]
-        command += [json.dumps(self._access), port, *files]
+        command += [json.dumps(self._access), port, *files, words]
         process = Process(PLAIN, command, self.plane.logs / "plain.log")
         process.start()
         self.plane.wait_http(process, self.plane.extender_url, 20)
@@ -209,9 +209,12 @@ def measure(plane: ControlPlane, nodes: int, pods: int) -> list[str]:
     process, _ = bench.extender(plain=True)
     plain = bench.batch("plain Binding", "spread", pods, process)
     process.kill()
+    process, _ = bench.extender(plain=True, words="same-writes")
+    writes = bench.batch("same writes", "spread", pods, process)
+    process.kill()
     process, hami = bench.extender(plain=False)
     assert hami is not None
-    runs = [plain, *(bench.batch(policy, policy, pods, process) for policy in ("spread", "binpack"))]
+    runs = [plain, writes, *(bench.batch(policy, policy, pods, process) for policy in ("spread", "binpack"))]
     hami.stop()
     return report(runs, requests, nodes, known_s, listing)
 
@@ -223,13 +226,14 @@ def events_written(hami: HamiScheduler, count: int) -> bool:
 def report(
     runs: Sequence[Run], requests: dict[str, tuple[float, dict[str, int]]], nodes: int, known_s: float, listing: int
 ) -> list[str]:
-    plain, spread, binpack = runs
+    plain, writes, spread, binpack = runs
     lines = [f"{'':14} {'pods/s':>8} {'hand-off':>9} {'CPU/pod':>8} {'failed binds':>13}"]
     lines += [
         f"{run.what:14} {run.rate:8.1f} {run.hand_off_s:7.3f} s {run.cpu_ms:5.1f} ms {run.failed:13}" for run in runs
     ]
     ratio, limit = spread.rate / plain.rate, 1 / binpack.hand_off_s
     lines.append(f"spread against a plain Binding: {ratio:.2f} x (floor 0.5)")
+    lines.append(f"spread against its writes with nothing decided: {spread.rate / writes.rate:.2f} x")
     lines.append(f"binpack against one over the median hand-off: {binpack.rate / limit:.2f} x (floor 0.8)")
     lines += [
         f"requests for each pod, {policy}: {each:.2f} (limit 4) {kinds}" for policy, (each, kinds) in requests.items()
