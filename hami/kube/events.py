@@ -10,7 +10,7 @@ import datetime
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -168,7 +168,7 @@ class EventRecorder:
             group = dict(self._waiting.popitem(last=False) for _ in range(min(_AT_ONCE, len(self._waiting))))
             most -= len(group)
             try:
-                await asyncio.gather(*(self._write_or_drop(key, group) for key in list(group)))
+                await asyncio.gather(*(self._write_in_order(keys, group) for keys in _by_object(group)))
             finally:
                 # Of a write that was cancelled nobody knows whether it came about: rather twice than never.
                 for key, pending in reversed(group.items()):
@@ -201,6 +201,11 @@ class EventRecorder:
             self._waiting[key] = _Pending(subject, 1, now, now, time.monotonic())
             self._idle.clear()
             self._work.set()
+
+    async def _write_in_order(self, keys: list[_Key], group: dict[_Key, _Pending]) -> None:
+        """Events of one object: who sees the last of them sees all."""
+        for key in keys:
+            await self._write_or_drop(key, group)
 
     async def _write_or_drop(self, key: _Key, group: dict[_Key, _Pending]) -> None:
         """Takes the event out of `group` when nothing more is to be done about it."""
@@ -280,3 +285,11 @@ def _shorten(message: str) -> str:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _by_object(keys: Iterable[_Key]) -> Iterable[list[_Key]]:
+    """Keys of each object that events are about, in their order."""
+    found: dict[tuple[str, str, str, str], list[_Key]] = {}
+    for key in keys:
+        found.setdefault((key.kind, key.namespace, key.name, key.uid), []).append(key)
+    return found.values()

@@ -125,6 +125,19 @@ async def test_a_refused_event_does_not_stop_the_next(api: ApiServer, client: Ap
     assert (recorder.stats.written, recorder.stats.dropped) == (1, 1)
 
 
+async def test_events_of_one_pod_come_in_their_order(api: ApiServer, client: ApiClient) -> None:
+    """Who sees the summary of a refusal sees its reasons; other pods' events do not wait for a slow one."""
+    late, other = await make_pod(client, "late"), await make_pod(client, "other")
+    api.faults.add(Fault("latency", verb="create", resource="events", seconds=0.3, times=1))
+    async with running(EventRecorder(client, "c")) as recorder:
+        for message in ("reason", "summary"):
+            recorder.pod_event(late, warning=True, reason="R", message=message)
+        recorder.pod_event(other, warning=True, reason="R", message="other")
+        await recorder.drain()
+    found = sorted(await events(client), key=lambda event: int(event["metadata"]["resourceVersion"]))
+    assert [event["message"] for event in found] == ["other", "reason", "summary"]
+
+
 async def test_a_broken_connection_is_tried_again(api: ApiServer, client: ApiClient) -> None:
     pod = await make_pod(client, "p1")
     api.faults.add(Fault("lost-answer", verb="create", resource="events", times=1))
