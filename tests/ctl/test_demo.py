@@ -52,6 +52,11 @@ def test_the_tour_ends_as_told_and_leaves_nothing(short_folder: Path) -> None:
     assert said["ok"]
     assert [pod["name"] for pod in said["pods"]] == [stop.name for stop in TOUR]
     assert [pod["ending"] for pod in said["pods"]] == [stop.ending.value for stop in TOUR]
+    reasons = {pod["name"]: {event["reason"] for event in pod["events"]} for pod in said["pods"]}
+    for pod in said["pods"]:
+        if pod["cards"]:
+            assert reasons[pod["name"]] >= {"FilteringSucceed", "BindingSucceed"}, pod["name"]
+    assert reasons["too-big"] >= {"FilteringFailed", "FailedScheduling"}
     assert {node["name"] for node in said["nodes"]} == {f"node-{profile}" for profile in PROFILES}
     assert not said["containers"]["real"]
     assert len(said["processes"]) == 4

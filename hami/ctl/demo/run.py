@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from hami.core import keys
 from hami.core.errors import ApiError, ConfigError
 from hami.core.objects import Node, Pod
 from hami.ctl.demo import containers, guests, report
@@ -27,6 +28,10 @@ POD_LIMIT_S: Final = 15.0
 """How long one pod may take to reach its ending."""
 GUEST_LIMIT_S: Final = 5.0
 """How long a stranger's pod may stay undecided before the table is printed all the same."""
+STORIES_LIMIT_S: Final = 3.0
+"""How long the scheduler's events may take after the last pod's ending: it collects them (`hami.kube.events`)."""
+LAST_WORDS: Final = {Ending.RUNNING: keys.EVENT_BINDING_SUCCEED, Ending.PENDING: keys.EVENT_FILTERING_FAILED}
+"""The scheduler's last event on a pod that ended so."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -99,6 +104,7 @@ async def _demo(tour: Sequence[Stop], profiles: Sequence[str], options: Options,
             screen.step(f"  {process.name:<26} pid {process.pid}{where}")
         screen.step(f"API server stand-in at {stage.api_url}; no GPU is used")
         outcomes = [await _walk(stage, screen, stop, guest=own) for stop in tour]
+        outcomes = await _with_stories(stage, outcomes)
         nodes = await _nodes(stage)
         found = await containers.look(await _pods(stage), stage.runners, (NVIDIA,))
         ok = not any(outcome.problems for outcome in outcomes) and not any(one.problems for one in found)
@@ -151,6 +157,30 @@ async def _meet(stage: Stage, stop: Stop, *, guest: bool) -> Outcome:
         if (settled and not problems) or time.monotonic() > deadline:
             return Outcome(stop, ending, seen, problems)
         await asyncio.sleep(0.05)
+
+
+async def _with_stories(stage: Stage, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The same endings, with the events that came after them."""
+    deadline = time.monotonic() + STORIES_LIMIT_S
+    while True:
+        told = [await _retold(stage, outcome) for outcome in outcomes]
+        if all(_story_ended(outcome) for outcome in told) or time.monotonic() > deadline:
+            return told
+        await asyncio.sleep(0.05)
+
+
+async def _retold(stage: Stage, outcome: Outcome) -> Outcome:
+    if outcome.ending is Ending.REFUSED:
+        return outcome
+    pod = await _look(stage, outcome.stop.manifest["metadata"]["namespace"], outcome.pod.name)
+    return msgspec.structs.replace(outcome, pod=pod)
+
+
+def _story_ended(outcome: Outcome) -> bool:
+    """A pod that runs without cards has no event of ours."""
+    if outcome.ending is Ending.REFUSED or (outcome.ending is Ending.RUNNING and not outcome.pod.cards):
+        return True
+    return any(event.reason == LAST_WORDS[outcome.ending] for event in outcome.pod.events)
 
 
 def _compare(stop: Stop, ending: Ending, pod: PodReport) -> tuple[str, ...]:
