@@ -103,15 +103,19 @@ def parse_token(text: str) -> Token:
     return Token(_unix_seconds(stamp, text), namespace, pod)
 
 
-def token_of(node: Node) -> Token | None:
-    """The token on `node`; None if there is none or it cannot be read (such a token names nobody)."""
-    text = node.annotations.get(NODE_LOCK)
+def readable_token(text: str) -> Token | None:
+    """The token; None if there is none or it cannot be read: such a token names nobody and counts as expired."""
     if not text:
         return None
     try:
         return parse_token(text)
     except DecodeError:
         return None
+
+
+def token_of(node: Node) -> Token | None:
+    """The token on `node`, as `readable_token` has it."""
+    return readable_token(node.annotations.get(NODE_LOCK, ""))
 
 
 def judge(token: Token, owner: Pod | None, node: str, now_unix_s: float, expiry_s: float) -> TokenVerdict:

@@ -74,8 +74,9 @@ async def pages(
                 # The server makes the next page while this one is taken.
                 more = {**query, "continue": token}
                 coming = asyncio.ensure_future(client.request("GET", path, params=more, lane=Lane.PAGES))
+            # Finding the items, decoding them and taking them are work each: not in one slice.
+            await asyncio.sleep(0)
             objects, problems = decode_items(listed.items or (), decoder)
-            # Taking a page is work, too: not in one slice with reading it.
             await asyncio.sleep(0)
             yield Page(objects, problems, listed.metadata.resource_version)
     finally:

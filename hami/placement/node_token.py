@@ -12,9 +12,18 @@ import msgspec
 
 from hami.core import keys
 from hami.core.device_type import NodeLock
-from hami.core.errors import ApiError, ConflictError, DecodeError, HamiError, NotFoundError, TransportError
+from hami.core.errors import ApiError, ConflictError, HamiError, NotFoundError, TransportError
 from hami.core.objects import Node, Pod
-from hami.core.token import BindEpoch, Token, TokenAction, encode_epoch, encode_token, judge, parse_epoch, parse_token
+from hami.core.token import (
+    BindEpoch,
+    Token,
+    TokenAction,
+    encode_epoch,
+    encode_token,
+    judge,
+    parse_epoch,
+    readable_token,
+)
 from hami.core.versions import is_older
 from hami.placement.bind_error import BindError, contention, may_have_happened
 from hami.placement.claims import ClaimState
@@ -79,7 +88,7 @@ class TokenKeeper:
             if record is None:
                 raise BindError(f"failed to get node {call.node}", gone=True)
             judged, epoch = record.lock, record.epoch
-            token, written = _parse(judged), _epoch_of(judged, epoch)
+            token, written = readable_token(judged), _epoch_of(judged, epoch)
             busy = self._busy_locks(record, call)
             if not busy and (token is None or await self._may_take(token, written, call)):
                 if token is not None and token.key != call.key and handed_over != judged:
@@ -107,7 +116,8 @@ class TokenKeeper:
             return None
         if parse_epoch(epoch).leader != self.epoch and not _untouched(record):
             self._unlisted.add(call.node)
-        return await self._take(call, record.resource_version, _epoch_of(judged, epoch) if _parse(judged) else None)
+        written = _epoch_of(judged, epoch) if readable_token(judged) else None
+        return await self._take(call, record.resource_version, written)
 
     def _own_locks(self, call: BindCall) -> tuple[NodeLock, ...]:
         claim = self._world.ledger.get(call.uid)
@@ -117,7 +127,7 @@ class TokenKeeper:
         """Locks of vendors of the pod's cards that somebody else holds, as text; empty if there are none."""
         if not record.vendor_locks:
             return ""
-        token = _parse(record.lock)
+        token = readable_token(record.lock)
         own = stamp_of(record.lock) if token is not None and token.key == call.key else ""
         found = held(self._own_locks(call), record.vendor_locks, self._clock.unix_s())
         return ", ".join(f"{key}={text}" for key, text in found if text != own)
@@ -334,16 +344,6 @@ class TokenKeeper:
             if record is not None and record.lock and not busy:
                 self._world.crowd.gave_up(call.node)
             raise contention(call.node, busy or (record.lock if record else ""))
-
-
-def _parse(text: str) -> Token | None:
-    """The token that stands in the way; None for none and for one that cannot be read, which counts as expired."""
-    if not text:
-        return None
-    try:
-        return parse_token(text)
-    except DecodeError:
-        return None
 
 
 def _epoch_of(token_text: str, text: str) -> BindEpoch | None:
