@@ -7,8 +7,8 @@ from typing import Final
 
 from hami.placement.ports import Clock
 
-SLICE_S: Final = 0.002
-"""Bulk work gives way after this long."""
+SLICE_S: Final = 0.0015
+"""Bulk work gives way after this long. A step that cannot be cut, such as columns that grow, may come on top."""
 
 
 class Slicer:
