@@ -20,7 +20,7 @@ from tests.cluster.kubelets import KubeletSpec, NodeSpec
 from tests.cluster.pki import Pair
 from tests.cluster.pods import allocation, gpu_pod
 from tests.cluster.processes import PATIENCE_S, Process, wait_until
-from tests.tools.proxy import FaultProxy
+from tests.tools.proxy import Fault, FaultProxy
 
 HAMI = Path(sys.executable).parent / "hami"
 REGISTER = "hami.io/node-nvidia-register"
@@ -95,6 +95,20 @@ class HamiScheduler:
         if not self.certificates.exists():
             command = [HAMI, "certs", "create", "--host", "127.0.0.1", "--out", self.certificates]
             subprocess.run([str(part) for part in command], check=True, capture_output=True, timeout=PATIENCE_S)
+
+    def start_to_be_killed(self, faults: Sequence[Fault]) -> None:
+        """Start the process anew with these faults armed from its first moment, the first of them as its kill.
+
+        Not before the proxy has forgotten the last process: an answer to that one may still be on its way, and would
+        strike the fault while there is nobody to kill.
+        """
+        self.process.kill()
+        wait_until(lambda: not self.proxy.connections, PATIENCE_S, f"{self.name} is gone from its proxy")
+        self.proxy.reset()
+        faults[0].callback = self.process.kill
+        for fault in faults:
+            self.proxy.add(fault)
+        self.process.start()
 
     def wait_ready(self) -> None:
         """Return when `/readyz` says 200: synced with the API server."""

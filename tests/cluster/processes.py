@@ -139,16 +139,18 @@ class Process:
 
     def kill(self) -> None:
         """SIGKILL and wait: afterwards the child does nothing any more. Raises NotReadyError when it does not go."""
+        child = self._child
         self.signal(signal.SIGKILL)
-        if not self._wait(PATIENCE_S):
+        if not _ended(child, PATIENCE_S):
             raise NotReadyError(f"{self.name} was killed and is still there after {PATIENCE_S:.0f} s")
 
     def stop(self, timeout_s: float = PATIENCE_S) -> int | None:
         """SIGTERM, then SIGKILL at the deadline; returns the exit code."""
+        child = self._child
         self.signal(signal.SIGTERM)
-        if not self._wait(timeout_s):
+        if not _ended(child, timeout_s):
             self.kill()
-        return self._child.returncode if self._child is not None else None
+        return child.returncode if child is not None else None
 
     def restart(self) -> None:
         """Kill the child if it runs and start it anew."""
@@ -174,13 +176,15 @@ class Process:
         """The whole log, all starts together, or what came after a `mark`."""
         return self.log.read_bytes()[since:].decode(errors="replace") if self.log.exists() else ""
 
-    def _wait(self, timeout_s: float) -> bool:
-        deadline = time.monotonic() + timeout_s
-        while self.alive:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.01)
-        return True
+
+def _ended(child: subprocess.Popen[bytes] | None, timeout_s: float) -> bool:
+    """Wait for this very child: another thread may start the next one as soon as it is gone."""
+    deadline = time.monotonic() + timeout_s
+    while child is not None and child.poll() is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def missing_tools() -> str | None:

@@ -105,12 +105,7 @@ KINDS = [
 def kill_at(cluster: Cluster, stream: Stream, faults: list[Fault]) -> None:
     """A fresh process with the first of these faults armed as a kill; returns when it is dead and the audit clean."""
     proxy, process = cluster.scheduler.proxy, cluster.scheduler.process
-    process.kill()
-    proxy.reset()
-    faults[0].callback = process.kill
-    for fault in faults:
-        proxy.add(fault)
-    process.start()
+    cluster.scheduler.start_to_be_killed(faults)
     wait_until(lambda: stream.struck(cluster), KILLED_S, f"killed at {faults[0]}")
     proxy.reset()
     assert faults[0].struck, f"it died by itself: {process.tail()}"

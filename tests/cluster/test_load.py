@@ -98,10 +98,7 @@ def restart_and_kill(cluster: Cluster, fault: Fault) -> None:
     Nothing is bound undisturbed in between, so that there are pods left to be killed at however slow we are.
     """
     proxy, process = cluster.scheduler.proxy, cluster.scheduler.process
-    proxy.reset()
-    fault.callback = process.kill
-    proxy.add(fault)
-    process.start()
+    cluster.scheduler.start_to_be_killed([fault])
     wait_until(lambda: not process.alive, PATIENCE_S, f"{fault} struck")
     proxy.reset()
     assert fault.struck, f"it died by itself: {process.tail()}"

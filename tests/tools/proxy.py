@@ -177,6 +177,13 @@ class FaultProxy:
         with self._lock:
             return [watch for watch in self._watches.values() if watch is not None]
 
+    @property
+    def connections(self) -> int:
+        """How many clients are connected. None is, once a component is dead: from then on no request of it, late
+        answers included, can meet a fault that is armed for the next one."""
+        server = self._runners[0].server if self._runners else None
+        return len(server.connections) if server is not None else 0
+
     def harm_watches(self, faults: WatchFaults) -> None:
         """From now until `reset`, for watches that begin later."""
         self._watch_faults = faults

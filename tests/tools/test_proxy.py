@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.pki import Authority
+from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.tools.proxy import Fault, FaultProxy, OpenWatch
 from tests.tools.watch_faults import WatchFaults, doubled, late_lines, reordered
 
@@ -23,12 +24,15 @@ class Upstream:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, str]] = []
         self.url = ""
+        self.answers_slow = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         transport = request.transport
         peer = transport.get_extra_info("peercert") if transport is not None else None
         name = dict(pair[0] for pair in peer["subject"])["commonName"] if peer else ""
         self.seen.append((request.method, request.raw_path, name))
+        if request.path == "/slow":
+            await self.answers_slow.wait()
         if "watch" not in request.query:
             return web.json_response({"body": (await request.read()).decode()}, headers={"X-Upstream": "yes"})
         response = web.StreamResponse()
@@ -68,10 +72,14 @@ def proxy(upstream: Upstream, tmp_path: Path) -> Iterator[FaultProxy]:
     proxy.stop()
 
 
+def session_of(proxy: FaultProxy, tmp_path: Path) -> aiohttp.ClientSession:
+    tls = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    return aiohttp.ClientSession(proxy.url, connector=aiohttp.TCPConnector(ssl=tls))
+
+
 @pytest.fixture
 async def component(tmp_path: Path, proxy: FaultProxy) -> AsyncIterator[aiohttp.ClientSession]:
-    tls = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-    async with aiohttp.ClientSession(proxy.url, connector=aiohttp.TCPConnector(ssl=tls)) as session:
+    async with session_of(proxy, tmp_path) as session:
         yield session
 
 
@@ -147,6 +155,21 @@ async def test_holds_a_request_and_lets_it_go_on_later(
     async with await call as response:
         assert response.status == 200
     assert proxy.requests == {"POST binding": 1}
+
+
+async def test_an_answer_to_a_dead_client_strikes_no_fault_that_is_armed_once_it_is_gone(
+    proxy: FaultProxy, upstream: Upstream, component: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    async with session_of(proxy, tmp_path) as dead:
+        call = asyncio.ensure_future(dead.post("/slow"))
+        await asyncio.to_thread(wait_until, lambda: upstream.seen, PATIENCE_S, "the call is under way")
+        call.cancel()
+    await asyncio.to_thread(wait_until, lambda: not proxy.connections, PATIENCE_S, "the client is gone")
+    fault = proxy.add(Fault(when="after", method="POST", lose=True))
+    upstream.answers_slow.set()
+    with pytest.raises(aiohttp.ClientError):
+        await component.post("/mine")
+    assert (fault.met, fault.struck) == (1, 1)
 
 
 async def test_strikes_every_third_request_only(proxy: FaultProxy, component: aiohttp.ClientSession) -> None:
