@@ -157,14 +157,17 @@ class Allocator:
         attempt.seen = found
         preparing = asyncio.ensure_future(self._prepare(found))
         try:
-            if not await self._work_list.erase_if_seen_right(found):
-                # Files in the making are waited for: the next decision may be for the same container.
-                await asyncio.gather(preparing, return_exceptions=True)
-                attempt.seen = None
-                return None
-        except BaseException:
-            preparing.cancel()
+            right = await self._work_list.erase_if_seen_right(found)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                preparing.cancel()  # out of time: a disk that hangs is not waited for
+            await asyncio.gather(preparing, return_exceptions=True)
             raise
+        if not right:
+            # Files in the making are waited for: the next decision may be for the same container.
+            await asyncio.gather(preparing, return_exceptions=True)
+            attempt.seen = None
+            return None
         attempt.found = found
         edits = (await preparing).edits
         self.stats.without_reads += 1
