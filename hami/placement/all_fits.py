@@ -56,7 +56,7 @@ class AllFits:
         shape = self._world.shapes.of(pod)
         self._world.settle_now()
         columns = self._world.columns
-        back = self._world.rejections.set_back(self._world.clock.monotonic_s()) | self._world.crowd.nodes
+        back = self._world.set_back()
         places = {name: columns.place(name) for name in names if name not in back}
         found = {name: float(columns.scores[place]) for name, place in places.items() if place is not None}
         if isinstance(shape, Refusal) or not shape.asks_for_devices or not found:

@@ -1,8 +1,7 @@
-"""Nodes on which a bind would wait in vain come last in `/filter` (issue 6, "no failed binds").
+"""Nodes with a queue of binds that is too long come last in `/filter` (issue 6, "no failed binds").
 
 A turn lasts as long as kubelet and plugin take to serve a pod, and binpack sends one pod after another to one node:
-those at the end of a long queue would only time out there. A plugin that does not answer at all holds its node's token
-until that expires, and the next pod's after it. The next best node starts the pod sooner.
+those at the end of a long queue would only time out there. The next best node starts the pod sooner.
 """
 
 from __future__ import annotations
@@ -23,16 +22,13 @@ _SHARE: Final = 0.75
 
 
 class Crowd:
-    """Knows nodes with long queues, by how long turns last, and nodes whose token does not come free. Seconds."""
+    """Knows nodes with long queues, by how long turns last there. Seconds."""
 
-    __slots__ = ("_long", "_turn_s", "nodes", "stalled")
+    __slots__ = ("_turn_s", "nodes")
 
     def __init__(self) -> None:
         self.nodes: set[str] = set()
-        """All that come last."""
-        self.stalled: set[str] = set()
-        """Where a bind gave up its wait for a token that nobody has taken off since."""
-        self._long: set[str] = set()
+        """Those whose queue is too long now."""
         self._turn_s: dict[str, float] = {}
         """Average by node: one slow plugin says nothing about the others."""
 
@@ -47,23 +43,6 @@ class Crowd:
     def look(self, node: str, waiting: int, wait_s: float) -> None:
         """`waiting` binds are in the node's queue, and one more would wait for at most `wait_s`."""
         if waiting * self._turn_s.get(node, FIRST_GUESS_S) > wait_s * _SHARE:
-            self._long.add(node)
-        else:
-            self._long.discard(node)
-        self._settle(node)
-
-    def gave_up(self, node: str) -> None:
-        """A bind waited for the node's token in vain."""
-        self.stalled.add(node)
-        self._settle(node)
-
-    def free(self, node: str) -> None:
-        """The node has no token, or is gone: whoever held it was served, or has ended."""
-        self.stalled.discard(node)
-        self._settle(node)
-
-    def _settle(self, node: str) -> None:
-        if node in self._long or node in self.stalled:
             self.nodes.add(node)
         else:
             self.nodes.discard(node)

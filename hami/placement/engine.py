@@ -98,7 +98,7 @@ class Engine:
         fitting = FittingNodes.of(columns, offer, mask, spread=_spreads(shape))
         namespace = pod.metadata.namespace
         evaluations = self._evaluations_of(shape, self._world.quotas.room(namespace))
-        back = self._world.rejections.set_back(self._world.clock.monotonic_s()) | self._world.crowd.nodes
+        back = self._world.set_back()
         names_in_order = self._candidates(mask, offer, spread=_spreads(shape))
         for name in names_in_order if not back else _last(names_in_order, back):
             view = self._world.view(name)

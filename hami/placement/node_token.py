@@ -342,7 +342,7 @@ class TokenKeeper:
         if self._clock.monotonic_s() >= deadline_s:
             record = self._world.inventory.get(call.node)
             if record is not None and record.lock and not busy:
-                self._world.crowd.gave_up(call.node)
+                self._world.stalled.gave_up(call.node)
             raise contention(call.node, busy or (record.lock if record else ""))
 
 

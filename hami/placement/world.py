@@ -31,6 +31,7 @@ from hami.placement.rules import LiveRegistry, live
 from hami.placement.shapes import Shapes
 from hami.placement.signals import Signals
 from hami.placement.slicer import Slicer
+from hami.placement.stalled import Stalled
 from hami.placement.waking import Waking
 
 SWEEP_S: Final = 5.0
@@ -84,6 +85,7 @@ class World:
         self.waking = Waking(clock)
         self.rejections = Rejections()
         self.crowd = Crowd()
+        self.stalled = Stalled()
         self._views: dict[str, NodeView] = {}
         self._dirty: dict[str, None] = {}
         self._hardware: dict[Hashable, int] = {}
@@ -111,14 +113,13 @@ class World:
         changed = self.inventory.apply(node, self.clock.monotonic_s(), self.clock.unix_s(), listed=listed)
         if changed or node.name not in self._views:
             self._dirty[node.name] = None
-        if node.name in self.crowd.stalled and not node.annotations.get(keys.NODE_LOCK):
-            self.crowd.free(node.name)
+        self.stalled.saw(node)
         self.waking.changed()
         self.signals.fire(f"node/{node.name}")
 
     def on_node_deleted(self, name: str) -> None:
         self.rejections.forget(name)
-        self.crowd.free(name)
+        self.stalled.forget(name)
         if self.inventory.remove(name):
             self._dirty[name] = None
         self.signals.fire(f"node/{name}")
@@ -156,6 +157,10 @@ class World:
         restored."""
         self._gone.pop(pod.metadata.uid, None)
         self.on_pod(pod)
+
+    def on_restored(self) -> None:
+        """etcd has been restored: resource versions go on from a lower number. A complete list follows."""
+        self.ledger.forget_versions()
 
     def node_listing(self) -> NodeListing:
         """Takes a list of all nodes page by page."""
@@ -229,6 +234,10 @@ class World:
             return None
         meta = ObjectMeta(namespace=namespace, name=name, uid=claim.uid, annotations={keys.BIND_PHASE: claim.phase})
         return Pod(metadata=meta, spec=PodSpec(node_name=claim.node), status=PodStatus(phase="Pending"))
+
+    def set_back(self) -> set[str]:
+        """Nodes that come last in every choice for now, whatever the policy. A restart forgets them."""
+        return self.rejections.set_back(self.clock.monotonic_s()) | self.crowd.nodes | self.stalled.nodes
 
     def remember_plain(self, uid: str) -> None:
         """The pod asks for no devices: its bind needs no look at it."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from hami.core import keys
-from hami.placement.crowd import Crowd
+from hami.placement.stalled import Stalled
 from tests.placement import histories
 from tests.placement.fakes import container, make_pod, with_phase
 from tests.placement.virtual import VirtualLoop
@@ -87,7 +87,7 @@ async def others_run_elsewhere(history: Quiet) -> None:
         history.create(name)
         await history.until(lambda name=name: history.served(name), 15)  # type: ignore[misc]
     assert history.on(SOUND) == {"b", "c", "d", "e"}
-    assert history.leader.world.crowd.nodes == {SILENT}
+    assert history.leader.world.stalled.nodes == {SILENT}
     assert len(history.told) == 1
     assert "node lock contention (held by " in history.told[0]
     assert history.told[0].endswith(",default,first)")
@@ -99,7 +99,7 @@ def test_pods_with_another_node_to_go_to_run_there() -> None:
 
 def test_without_the_memory_of_it_they_wait_for_the_silent_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control."""
-    monkeypatch.setattr(Crowd, "gave_up", lambda *_: None)
+    monkeypatch.setattr(Stalled, "gave_up", lambda *_: None)
     with pytest.raises(AssertionError, match="not within 15 s"):
         play(others_run_elsewhere)
 
@@ -121,11 +121,11 @@ def test_a_plugin_that_answers_again_takes_its_node_back_into_the_choice() -> No
     async def story(history: Quiet) -> None:
         history.create("b")
         await history.until(lambda: history.served("b"), 15)
-        assert history.leader.world.crowd.nodes == {SILENT}
+        assert history.leader.world.stalled.nodes == {SILENT}
         helper = asyncio.ensure_future(history.serve(SILENT))
         try:
             await history.until(lambda: history.served("first"), 5)
-            await history.until(lambda: not history.leader.world.crowd.nodes, 5)
+            await history.until(lambda: not history.leader.world.stalled.nodes, 5)
             history.create("c", "d", "e")
             await history.until(lambda: history.served("c", "d", "e"), 15)
             assert history.on(SOUND) | history.on(SILENT) == {"first", "b", "c", "d", "e"}
@@ -149,7 +149,7 @@ def test_the_node_comes_back_by_facts(end: str) -> None:
                 history.server.put_pod(with_phase(first, "Failed"))
             case "node deleted":
                 world.on_node_deleted(SILENT)
-                assert world.crowd.nodes == set()
+                assert world.stalled.nodes == set()
                 return
         # The token is nobody's now. A bind that comes by takes it at once, though the node is still tried last.
         history.create("c", "d", "e", "f")

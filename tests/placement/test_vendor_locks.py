@@ -234,4 +234,4 @@ async def test_a_vendors_own_lock_sets_no_node_back() -> None:
     setup.reserve(make_pod("p", asking(mlu=1000)))
     setup.set_own_lock(10)
     assert "contention" in await setup.bind()
-    assert setup.world.crowd.nodes == set()
+    assert setup.world.set_back() == set()
