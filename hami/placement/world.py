@@ -158,10 +158,6 @@ class World:
         self._gone.pop(pod.metadata.uid, None)
         self.on_pod(pod)
 
-    def on_restored(self) -> None:
-        """etcd has been restored: resource versions go on from a lower number. A complete list follows."""
-        self.ledger.forget_versions()
-
     def node_listing(self) -> NodeListing:
         """Takes a list of all nodes page by page."""
         return NodeListing(self)
