@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hami.certs import make, publish, secret
-from hami.config import flags
+from hami.config import flags, shared_flags
 from hami.config.flags import Flag
 from hami.core.errors import ConfigError
 from hami.kube.client import ApiClient
@@ -21,10 +21,10 @@ CREATE_FLAGS: Final = (
     Flag("days", "days until the certificate ends", 3650, flags.whole(1, 36_500), metavar="N"),
     Flag("secret", "keep the pair in this Secret: take it from there, or write it there", "", metavar="NAME"),
     Flag("namespace", "namespace of the Secret", "", metavar="NAMESPACE"),
-    Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
+    shared_flags.KUBECONFIG,
 )
 PATCH_FLAGS: Final = (
-    Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
+    shared_flags.KUBECONFIG,
     Flag("webhook-configuration", "name of the MutatingWebhookConfiguration", "hami-webhook", metavar="NAME"),
     Flag("ca-file", "authority that signed the serving certificate (PEM)", "", metavar="FILE"),
     Flag("url", "reach the webhook at this https URL instead of its Service", "", metavar="URL"),

@@ -60,6 +60,9 @@ def _camel(name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
+_DEFAULTS: Final = NvidiaConfig()
+
+
 class _Strict(pydantic.BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=_camel)
 
@@ -70,25 +73,29 @@ class _MigAllowlist(_Strict):
 
 
 class _Nvidia(_Strict):
-    resource_count_name: ResourceName = "nvidia.com/gpu"
-    resource_memory_name: ResourceName = "nvidia.com/gpumem"
-    resource_memory_percentage_name: ResourceName = "nvidia.com/gpumem-percentage"
-    resource_core_name: ResourceName = "nvidia.com/gpucores"
-    resource_priority_name: ResourceName = "nvidia.com/priority"
-    overwrite_env: bool = False
-    default_memory: Count = 0
-    default_cores: Annotated[int, Field(ge=0, le=100)] = 0
-    default_gpu_num: Annotated[Count, Field(alias="defaultGPUNum")] = 1
-    memory_factor: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
-    device_split_count: Annotated[int, Field(ge=1, le=10_000)] = 10
-    device_memory_scaling: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    device_core_scaling: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    pre_configured_device_memory: Count = 0
-    lib_cuda_log_level: Annotated[str, Field(pattern=r"^[0-9]*$", coerce_numbers_to_str=True)] = "1"
-    enable_numa_topology: bool = False
-    disable_core_limit: bool = False
+    resource_count_name: ResourceName = _DEFAULTS.resource_count_name
+    resource_memory_name: ResourceName = _DEFAULTS.resource_memory_name
+    resource_memory_percentage_name: ResourceName = _DEFAULTS.resource_memory_percentage_name
+    resource_core_name: ResourceName = _DEFAULTS.resource_core_name
+    resource_priority_name: ResourceName = _DEFAULTS.resource_priority_name
+    overwrite_env: bool = _DEFAULTS.overwrite_env
+    default_memory: Count = _DEFAULTS.default_memory
+    default_cores: Annotated[int, Field(ge=0, le=100)] = _DEFAULTS.default_cores
+    default_gpu_num: Annotated[Count, Field(alias="defaultGPUNum")] = _DEFAULTS.default_gpu_num
+    memory_factor: Annotated[int, Field(ge=1, le=INT32_MAX)] = _DEFAULTS.memory_factor
+    device_split_count: Annotated[int, Field(ge=1, le=10_000)] = _DEFAULTS.device_split_count
+    device_memory_scaling: Annotated[float, Field(gt=0, le=1000)] = _DEFAULTS.device_memory_scaling
+    device_core_scaling: Annotated[float, Field(gt=0, le=1000)] = _DEFAULTS.device_core_scaling
+    pre_configured_device_memory: Count = _DEFAULTS.pre_configured_device_memory
+    lib_cuda_log_level: Annotated[str, Field(pattern=r"^[0-9]*$", coerce_numbers_to_str=True)] = (
+        _DEFAULTS.lib_cuda_log_level
+    )
+    enable_numa_topology: bool = _DEFAULTS.enable_numa_topology
+    disable_core_limit: bool = _DEFAULTS.disable_core_limit
     gpu_core_policy: Literal["default", "force", "disable", ""] = "default"
-    runtime_class_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)] = ""
+    runtime_class_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)] = (
+        _DEFAULTS.runtime_class_name
+    )
     mig_profile_allowlist: list[_MigAllowlist] = []
 
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from hami.config import flags
+from hami.config import flags, shared_flags
 from hami.config.flags import Flag
-from hami.config.scheduler import KLOG
 from hami.core.errors import ConfigError
-from hami.deviceplugin.settings import Recovery
+from hami.deviceplugin.settings import KUBELET_DIR, Recovery
+from hami.vendors.nvidia import folders
 from hami.web.server import Address, parse_address
 
 RECOVERIES: Final = tuple(each.value for each in Recovery)
@@ -66,8 +66,8 @@ def _recoveries(text: str) -> tuple[str, ...]:
 
 
 FLAGS: Final = (
-    Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
-    Flag("node-name", "name of this node's Node object", "", env="NODE_NAME", metavar="NAME"),
+    shared_flags.KUBECONFIG,
+    shared_flags.NODE_NAME,
     Flag(
         "device-config-file",
         "device-config.yaml, shared with the scheduler",
@@ -77,18 +77,12 @@ FLAGS: Final = (
         metavar="FILE",
     ),
     Flag("node-config-file", "config.json with per-node values; empty: none", "", metavar="FILE"),
-    Flag("kubelet-dir", "kubelet's device-plugins folder", "/var/lib/kubelet/device-plugins", metavar="DIR"),
-    Flag(
-        "hook-path",
-        "host folder whose vgpu/ holds the shim and container folders",
-        "/usr/local",
-        env="HOOK_PATH",
-        metavar="DIR",
-    ),
+    Flag("kubelet-dir", "kubelet's device-plugins folder", str(KUBELET_DIR), metavar="DIR"),
+    shared_flags.HOOK_PATH,
     Flag("container-hook-path", "the hook path as containers see it; empty: the same", "", metavar="DIR"),
     Flag("cdi-root", "folder of CDI specifications", "/var/run/cdi", metavar="DIR"),
-    Flag("lock-dir", "host folder of the lock that all containers share", "/tmp/vgpulock", metavar="DIR"),  # noqa: S108 - upstream's wire path
-    Flag("nvml", "real, or sim:PROFILE for a machine without GPUs", "real", metavar="SOURCE"),
+    Flag("lock-dir", "host folder of the lock that all containers share", folders.LOCK_DIR, metavar="DIR"),
+    shared_flags.NVML,
     Flag(
         "device-list-strategy",
         "how a container learns its cards, comma separated: " + ", ".join(STRATEGIES),
@@ -114,7 +108,7 @@ FLAGS: Final = (
         switch=True,
     ),
     Flag("cdi-annotation-prefix", "prefix of CDI annotation keys", "cdi.k8s.io/", env="CDI_ANNOTATION_PREFIX"),
-    Flag("nvidia-driver-root", "host folder of the driver", "/", env="NVIDIA_DRIVER_ROOT", metavar="DIR"),
+    shared_flags.DRIVER_ROOT,
     Flag(
         "driver-root-ctr-path",
         "the driver's folder as this process sees it; empty: the same",
@@ -189,20 +183,16 @@ FLAGS: Final = (
         _recoveries,
     ),
     Flag("card-quiet-time", "how long without errors is quiet", 300.0, flags.duration_s, metavar="DURATION"),
-    Flag(
-        "node-lock-timeout",
-        "the scheduler's flag of this name; a token older than a fifth of it is looked at before a pod is served",
-        300.0,
-        flags.duration_s,
-        env="HAMI_NODELOCK_EXPIRE",
-        metavar="DURATION",
+    msgspec.structs.replace(
+        shared_flags.NODE_LOCK_TIMEOUT,
+        help="the scheduler's flag of this name; a token older than a fifth of it is looked at before a pod is served",
     ),
     Flag("cleanup", "take back what was written to the node, and end", False, flags.boolean, switch=True),
-    flags.VERBOSITY,
+    shared_flags.VERBOSITY,
 )
 
 IGNORED: Final = (
-    *KLOG,
+    *shared_flags.KLOG,
     "fail-on-init-error",
     "device-discovery-strategy",
     "imex-channel-ids",

@@ -114,11 +114,6 @@ def labels(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-VERBOSITY: Final = Flag(
-    "v", "log verbosity as klog's: below 3 without filter decisions, above 3 nothing more", 3, whole(0, 10), metavar="N"
-)
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)

@@ -8,13 +8,11 @@ from typing import Final
 
 import msgspec
 
-from hami.config import flags
+from hami.config import flags, shared_flags
 from hami.config.flags import Flag
-from hami.config.scheduler import KLOG
 from hami.core.errors import ConfigError
+from hami.vendors.nvidia.folders import VGPU
 from hami.web.server import Address, parse_address
-
-_VGPU: Final = "vgpu"
 
 
 class MonitorProcessSettings(msgspec.Struct, frozen=True):
@@ -33,17 +31,11 @@ class MonitorProcessSettings(msgspec.Struct, frozen=True):
 
 
 FLAGS: Final = (
-    Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
-    Flag("node-name", "name of this node's Node object", "", env="NODE_NAME", metavar="NAME"),
-    Flag(
-        "hook-path",
-        "the device plugin's hook path, or the folder vgpu in it",
-        "/usr/local",
-        env="HOOK_PATH",
-        metavar="DIR",
-    ),
+    shared_flags.KUBECONFIG,
+    shared_flags.NODE_NAME,
+    msgspec.structs.replace(shared_flags.HOOK_PATH, help="the device plugin's hook path, or the folder vgpu in it"),
     Flag("metrics-bind-address", "listener of /metrics and /healthz", ":9394", metavar="ADDRESS"),
-    Flag("legacy-metrics", "also give the metric names of HAMi before 2.9", False, flags.boolean, switch=True),
+    shared_flags.LEGACY_METRICS,
     Flag(
         "look-interval",
         "how often containers are looked at and told to wait or go on",
@@ -59,16 +51,16 @@ FLAGS: Final = (
         env="HAMI_RESYNC_INTERVAL",
         metavar="DURATION",
     ),
-    Flag("nvml", "real, or sim:PROFILE for a machine without GPUs", "real", metavar="SOURCE"),
-    Flag("nvidia-driver-root", "host folder of the driver", "/", env="NVIDIA_DRIVER_ROOT", metavar="DIR"),
-    flags.VERBOSITY,
+    shared_flags.NVML,
+    shared_flags.DRIVER_ROOT,
+    shared_flags.VERBOSITY,
 )
 
 
 def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[MonitorProcessSettings, list[str]]:
     """Settings and the ignored flags that were given. Raises ConfigError."""
     values, ignored = flags.parse(
-        "hami monitor", "Metrics of a GPU node and its containers.", FLAGS, argv, environment, ignored=KLOG
+        "hami monitor", "Metrics of a GPU node and its containers.", FLAGS, argv, environment, ignored=shared_flags.KLOG
     )
     if not values["node_name"]:
         raise ConfigError("--node-name is required: the name of this node")
@@ -89,4 +81,4 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[MonitorPr
 
 def vgpu_dir(hook_path: Path) -> Path:
     """Upstream's monitor is told `<hook path>/vgpu` where its plugin is told `<hook path>` (spec/node 6.1): either."""
-    return hook_path if hook_path.name == _VGPU else hook_path / _VGPU
+    return hook_path if hook_path.name == VGPU else hook_path / VGPU

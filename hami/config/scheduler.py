@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from hami.config import flags, upkeep
+from hami.config import flags, shared_flags, upkeep
 from hami.config.flags import Flag
 from hami.config.upkeep import UpkeepSettings
 from hami.core.errors import ConfigError
@@ -52,7 +52,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
 
 
 FLAGS: Final = (
-    Flag("kubeconfig", "kubeconfig file; empty: in-cluster, then ~/.kube/config", "", env="KUBECONFIG", metavar="FILE"),
+    shared_flags.KUBECONFIG,
     Flag(
         "http_bind",
         "listener, repeatable: [http://|https://]HOST:PORT",
@@ -82,14 +82,7 @@ FLAGS: Final = (
     ),
     Flag("kube-burst", "API requests at once", 100, flags.whole(1, 10_000), metavar="N"),
     Flag("kube-timeout", "seconds until an API call is given up", 10.0, flags.number(0, 600), metavar="S"),
-    Flag(
-        "node-lock-timeout",
-        "age at which a token whose owner is alive but unbound may be taken over",
-        300.0,
-        flags.duration_s,
-        env="HAMI_NODELOCK_EXPIRE",
-        metavar="DURATION",
-    ),
+    shared_flags.NODE_LOCK_TIMEOUT,
     Flag(
         "node-lock-retry-timeout",
         "how long a bind waits for its node's token",
@@ -140,28 +133,13 @@ FLAGS: Final = (
     Flag("pod-name", "own pod, which gets the role label; empty: none", "", env="POD_NAME", metavar="NAME"),
     Flag("pod-namespace", "namespace of the own pod", "", env="POD_NAMESPACE", metavar="NAMESPACE"),
     *upkeep.FLAGS,
-    Flag("legacy-metrics", "give metric names of HAMi before 2.9 as well", False, flags.boolean, switch=True),
+    shared_flags.LEGACY_METRICS,
     Flag("debug", "upstream's switch: the same as -v=5", False, flags.boolean, switch=True),
-    flags.VERBOSITY,
-)
-
-KLOG: Final = (
-    "logtostderr",
-    "alsologtostderr",
-    "stderrthreshold",
-    "vmodule",
-    "log_dir",
-    "log_file",
-    "log_file_max_size",
-    "log_backtrace_at",
-    "one_output",
-    "skip_headers",
-    "skip_log_headers",
-    "add_dir_header",
+    shared_flags.VERBOSITY,
 )
 
 IGNORED: Final = (
-    *KLOG,
+    *shared_flags.KLOG,
     "profiling",
     "default-mem",
     "default-cores",

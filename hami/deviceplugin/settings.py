@@ -12,6 +12,7 @@ import msgspec
 
 from hami import __version__
 from hami.core.codec import RegisterForm
+from hami.vendors.nvidia import folders
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.names import MODE_CORE
 
@@ -67,11 +68,11 @@ class PluginSettings(msgspec.Struct, frozen=True):
     node_name: str
     nvidia: NvidiaConfig = NvidiaConfig()
     kubelet_dir: Path = KUBELET_DIR
-    hook_path: Path = Path("/usr/local")
+    hook_path: Path = Path(folders.HOOK_PATH)
     """Host prefix: the shim and the containers' folders live in its folder `vgpu`."""
     container_hook_path: Path | None = None
     """The same prefix inside containers, where it differs (a host whose /usr/local cannot be written)."""
-    lock_dir: Path = Path("/tmp/vgpulock")  # noqa: S108 - the name that the shim knows, on host and in containers
+    lock_dir: Path = Path(folders.LOCK_DIR)
     require_shim: bool = True
     """Allocate waits for the in-container library on the host; off for simulated cards, which nobody can use up."""
     cdi_root: Path = Path("/var/run/cdi")
@@ -136,7 +137,7 @@ class PluginSettings(msgspec.Struct, frozen=True):
 
     @property
     def vgpu_dir(self) -> Path:
-        return self.hook_path / "vgpu"
+        return self.hook_path / folders.VGPU
 
 
 def socket_of(kubelet_dir: Path, resource: str) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from hami.deviceplugin.settings import PluginSettings
+from hami.vendors.nvidia.folders import VGPU
 from hami.vendors.nvidia.names import MODE_MIG
 
 _POLL_S: Final = 0.05
@@ -37,7 +38,7 @@ def shim_problem(settings: PluginSettings) -> str:
     vgpu = settings.vgpu_dir
     library = library_file(settings)
     preload = vgpu / "ld.so.preload"
-    wanted = f"{settings.container_hook_path or settings.hook_path}/vgpu/libvgpu.so"
+    wanted = f"{settings.container_hook_path or settings.hook_path}/{VGPU}/libvgpu.so"
     if not library.is_file():
         problem = f"{library} is {'no file' if library.exists() else 'missing'}"
     elif not preload.is_file():
@@ -54,8 +55,8 @@ def shim_problem(settings: PluginSettings) -> str:
 
 def _in_place(settings: PluginSettings) -> bool:
     """The same without words, in a tenth of the time: every Allocate asks twice."""
-    vgpu = f"{settings.hook_path}/vgpu"
-    wanted = f"{settings.container_hook_path or settings.hook_path}/vgpu/libvgpu.so"
+    vgpu = f"{settings.hook_path}/{VGPU}"
+    wanted = f"{settings.container_hook_path or settings.hook_path}/{VGPU}/libvgpu.so"
     try:
         with open(f"{vgpu}/ld.so.preload", "rb") as file:  # noqa: PTH123 - pathlib takes longer than the disk
             named = wanted.encode() in file.read().split()

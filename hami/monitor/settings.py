@@ -6,12 +6,14 @@ from pathlib import Path
 
 import msgspec
 
+from hami.vendors.nvidia.folders import HOOK_PATH, VGPU
+
 
 class MonitorSettings(msgspec.Struct, frozen=True):
     """One node's monitor."""
 
     node_name: str
-    vgpu_dir: Path = Path("/usr/local/vgpu")
+    vgpu_dir: Path = Path(HOOK_PATH) / VGPU
     """The folder with `containers/` and `limits/`."""
     look_interval_s: float = 5.0
     """How often folders are looked at and feedback is given."""

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from hami.config import flags
+from hami.config import flags, shared_flags
 from hami.config.flags import Flag
 from hami.core.errors import ConfigError
 
 TABLE = (
-    flags.VERBOSITY,
+    shared_flags.VERBOSITY,
     Flag("http_bind", "listener", ("127.0.0.1:8080",), repeatable=True),
     Flag("leader-elect", "follow the lease", False, flags.boolean, switch=True),
     Flag("node-lock-timeout", "expiry", 300.0, flags.duration_s, env="HAMI_NODELOCK_EXPIRE"),

@@ -16,9 +16,8 @@ from hami.core.model import ContainerShares
 from hami.vendors.nvidia import names
 from hami.vendors.nvidia.cdi import ALL, CdiClass, qualified
 from hami.vendors.nvidia.config import NvidiaConfig
-from hami.vendors.nvidia.folders import REGION_SUFFIX
+from hami.vendors.nvidia.folders import LOCK_DIR, REGION_SUFFIX, VGPU
 
-CONTAINER_LOCK_DIR: Final = "/tmp/vgpulock"  # noqa: S108 - fixed by the in-container library
 CONTAINER_LICENSE: Final = "/tmp/license"  # noqa: S108 - fixed by the in-container library
 CONTAINER_VALIDATOR: Final = "/usr/bin/vgpuvalidator"
 PRELOAD_FILE: Final = "/etc/ld.so.preload"
@@ -78,7 +77,7 @@ class EditContext(msgspec.Struct, frozen=True):
 
     @property
     def container_vgpu(self) -> str:
-        return f"{self.container_hook_path or self.hook_path}/vgpu"
+        return f"{self.container_hook_path or self.hook_path}/{VGPU}"
 
 
 def container_edits(shares: ContainerShares, context: EditContext, config: NvidiaConfig) -> ContainerEdits:
@@ -150,11 +149,11 @@ def _limit_envs(shares: ContainerShares, context: EditContext, config: NvidiaCon
 
 
 def _library_mounts(context: EditContext) -> Iterable[Mount]:
-    vgpu, inside = f"{context.hook_path}/vgpu", context.container_vgpu
+    vgpu, inside = f"{context.hook_path}/{VGPU}", context.container_vgpu
     versioned = f".{context.plugin_version}" if context.has_versioned_library else ""
     yield Mount(f"{inside}/libvgpu.so", f"{vgpu}/libvgpu.so{versioned}", read_only=True)
     yield Mount(inside, context.container_dir, read_only=False)
-    yield Mount(CONTAINER_LOCK_DIR, context.lock_dir, read_only=False)
+    yield Mount(LOCK_DIR, context.lock_dir, read_only=False)
     if not context.disable_control:
         yield Mount(PRELOAD_FILE, f"{vgpu}/ld.so.preload", read_only=True)
     if context.region_file:

@@ -1,4 +1,4 @@
-"""Names of what lies in a node's vgpu folder: one folder a container, one file with its limits (spec/node 2.10, 6.2).
+"""Folders of the in-container library and of the containers under it (spec/node 2.10, 6.2).
 
 - `<hook path>/vgpu/containers/<podUID>_<containerName>/<random>.cache`: the shared region, written by the container
 - `<hook path>/vgpu/limits/<podUID>_<containerName>`: its limits, read-only inside it
@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+HOOK_PATH: Final = "/usr/local"
+"""The hook path where nobody says another."""
+VGPU: Final = "vgpu"
 CONTAINERS: Final = "containers"
 LIMITS: Final = "limits"
 REGION_SUFFIX: Final = ".cache"
+LOCK_DIR: Final = "/tmp/vgpulock"  # noqa: S108 - fixed by the in-container library
+"""The lock that all containers of a node share: its folder in containers, and on hosts where nobody says another."""
 
 
 class ContainerKey(NamedTuple):
