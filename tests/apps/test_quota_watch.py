@@ -52,7 +52,7 @@ async def test_limits_follow_the_objects(tmp_path: Path) -> None:
             await client.request("POST", IN_DEFAULT, quota("500"))
             watch = QuotaWatch(client, world)
             async with running(watch):
-                await asyncio.wait_for(watch.settled.wait(), 10)
+                await asyncio.wait_for(watch.settled.wait(), 60)
                 refusal = watch.advise("default", pod)
                 assert refusal is not None
                 assert refusal.message.startswith("exceeding resource quota q in namespace default")
@@ -88,7 +88,7 @@ async def test_without_the_permission_it_says_so_once_and_goes_on(monkeypatch: p
         watch = QuotaWatch(client, world)
         with capture_logs() as logs:
             async with running(watch):
-                await asyncio.wait_for(watch.settled.wait(), 10)
+                await asyncio.wait_for(watch.settled.wait(), 60)
                 assert watch.advise("", make_pod("p", container(memory_mib=1000))) is None
                 await until(lambda: asked > 3, "more than one refusal")
                 allowed = True

@@ -67,7 +67,7 @@ async def scheduler_of(rig: Rig, replica: Scheduler, pod: Obj) -> str:
     return next((each["value"] for each in patch if each["path"] == "/spec/schedulerName"), "")
 
 
-async def eventually(check: Callable[[], Any], what: str, deadline_s: float = 20.0) -> None:
+async def eventually(check: Callable[[], Any], what: str, deadline_s: float = 60.0) -> None:
     """Polls something that has to be awaited."""
     try:
         async with asyncio.timeout(deadline_s):

@@ -26,7 +26,7 @@ CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 Told = list[Mapping[str, Any] | None]
 
 
-async def until(condition: Callable[[], object], what: str, deadline_s: float = 20.0) -> None:
+async def until(condition: Callable[[], object], what: str, deadline_s: float = 60.0) -> None:
     try:
         async with asyncio.timeout(deadline_s):
             while not condition():  # noqa: ASYNC110 - any condition

@@ -26,7 +26,7 @@ from hami.kube.client import ApiClient
 from tests.kube.canned import serving
 
 DEMO = [sys.executable, "-m", "hami.apps", "demo", "--containers", "simulated"]
-LIMIT_S = 120
+LIMIT_S = 240
 POD = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: main, image: x}]}\n"
 
 

@@ -22,7 +22,7 @@ def command(tmp_path: Path) -> list[str]:
 
 
 def _run(command: list[str], stdout: int) -> tuple[int, str]:
-    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     return done.returncode, done.stderr
 
 

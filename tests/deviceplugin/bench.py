@@ -108,6 +108,7 @@ class Bench:
             watch_interval_s=0.01,
             register_form=RegisterForm.JSON,
             health=HealthSettings(poll_s=0.05, xid_quiet_s=0.2),
+            allocate_timeout_s=DEADLINE_S,
         )
         return msgspec.structs.replace(base, **changes)
 
@@ -124,6 +125,11 @@ class Bench:
             await asyncio.wait_for(self.plugin.registered.wait(), DEADLINE_S)
             await self.until(lambda: self.kubelet.devices, "the device list")
         return self.plugin
+
+    def allocate_within(self, limit_s: float) -> None:
+        """From now on a call of Allocate has so much time; the plugin goes on."""
+        allocator = self.plugin._allocator
+        allocator._settings = msgspec.structs.replace(allocator._settings, allocate_timeout_s=limit_s)
 
     async def stop_plugin(self) -> None:
         task = self._tasks.pop()

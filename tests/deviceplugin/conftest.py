@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.deviceplugin.bench import Bench, bench
+from hami.deviceplugin import allocate
+from tests.deviceplugin.bench import DEADLINE_S, Bench, bench
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, the writes about a failed call are made."""
+    monkeypatch.setattr(allocate, "_FAILURE_TIMEOUT_S", DEADLINE_S)
 
 
 @pytest.fixture

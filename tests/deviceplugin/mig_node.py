@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Self
 
+import msgspec
+
 from hami.core.codec import MigAllocation, decode_mig_allocations, decode_register, encode_mig_allocations
 from hami.core.keys import MIG_ALLOCATIONS
 from hami.core.model import MigPlacement
@@ -47,6 +49,12 @@ class MigNode:
 
     async def start(self, **changes: Any) -> Plugin:
         return await self.node.start_plugin(**{"mode": MODE_MIG, "mig_interval_s": 0.05, **changes})
+
+    def wait_for_places(self, limit_s: float) -> None:
+        """From now on so long for a place that is not free; a call's own time stays."""
+        allocator = self.node.plugin._allocator._mig
+        assert allocator is not None
+        allocator._settings = msgspec.structs.replace(allocator._settings, allocate_timeout_s=2 * limit_s)
 
     async def pod(self, name: str, *containers: Sequence[Slice], token: bool = True) -> Pod:
         """A pod with MIG slices in each container, as the scheduler hands it over."""
@@ -90,13 +98,13 @@ class MigNode:
         return [(each.slices, each.placement.start) for each in (await self.card(uuid)).mig_instances if each.compute]
 
     async def until_places(self, expected: list[tuple[int, int]], uuid: str = A) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.places(uuid) != expected:  # noqa: ASYNC110 - the driver's state is not ours to signal
                 await asyncio.sleep(0.01)
 
     async def until_registered_starts(self, expected: set[int]) -> None:
         """The memory slices at which instances of card A may begin, as the scheduler reads it."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self._registered_starts() != expected:  # noqa: ASYNC110 - another process's annotation
                 await asyncio.sleep(0.01)
 

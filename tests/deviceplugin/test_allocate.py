@@ -15,7 +15,7 @@ from hami.core.keys import PHASE_ALLOCATING, PHASE_FAILED, PHASE_SUCCESS, VGPU_N
 from hami.proto import deviceplugin_v1beta1_pb2 as pb
 from hami.sim.apiserver.faults import Fault
 from hami.vendors.nvidia.config import NvidiaConfig
-from tests.deviceplugin.bench import NODE, A, B, Bench
+from tests.deviceplugin.bench import DEADLINE_S, NODE, A, B, Bench
 
 ONE = f"{A},NVIDIA,3000,30:;"
 
@@ -199,9 +199,11 @@ async def test_a_status_write_of_kubelet_in_between_does_not_matter(node: Bench)
 async def test_a_slow_api_server_is_not_waited_for_longer_than_the_deadline(node: Bench) -> None:
     await node.start_plugin(blind=True, allocate_timeout_s=0.2)
     await node.bound_pod("p1", ONE)
-    node.api.faults.add(Fault("latency", verb="get", seconds=5, times=1))
+    fault = node.api.faults.add(Fault("latency", verb="get", resource="nodes", seconds=5))
     assert "not done within 0.2 s" in await refused(node.kubelet.allocate([f"{A}-0"]))
     assert (await node.work("p1"), await node.phase("p1")) == (ONE, PHASE_ALLOCATING)
+    node.api.faults.remove(fault)
+    node.allocate_within(DEADLINE_S)
     await node.kubelet.allocate([f"{A}-0"])
     assert await node.phase("p1") == PHASE_SUCCESS
 
@@ -354,6 +356,7 @@ async def test_a_slow_call_leaves_no_time_to_those_behind_it_and_harms_nobody(no
     assert any("not done within 0.4 s" in each for each in said)
     assert all("not done within" in each or "earlier calls took all of" in each for each in said)
     assert (await node.phase("p1"), await node.token_owner()) == (PHASE_ALLOCATING, "p1")
+    node.allocate_within(DEADLINE_S)
     for number in range(2):
         await node.kubelet.allocate([f"{A}-{number}"])
     assert await node.phase("p1") == PHASE_SUCCESS

@@ -391,7 +391,7 @@ def ask(world: World, channel: grpc.aio.Channel, method: str, body: bytes) -> tu
         except grpc.aio.AioRpcError as error:
             return error.code(), str(error.details())
 
-    return world.loop.run_until_complete(asyncio.wait_for(call(), 10))
+    return world.loop.run_until_complete(asyncio.wait_for(call(), 60))
 
 
 messages = st.one_of(

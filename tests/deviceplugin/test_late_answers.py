@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from hami.core.keys import BIND_PHASE, BIND_TIME, PHASE_ALLOCATING, PHASE_SUCCESS
+from hami.deviceplugin import whose_pod
 from hami.kube import paths
 from hami.kube.client import MERGE_PATCH
 from tests.deviceplugin.bench import A, B, Bench
@@ -58,9 +59,12 @@ async def test_the_call_that_hung_is_served_first_and_the_tokens_pod_after_it(no
 
 
 @pytest.mark.parametrize("end", ["failed", "deleted", "gone"])
-async def test_one_that_kubelet_rejected_shows_it_a_moment_later_and_is_passed_over(node: Bench, end: str) -> None:
+async def test_one_that_kubelet_rejected_shows_it_a_moment_later_and_is_passed_over(
+    node: Bench, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
     """A new plugin process: kubelet's call for the first broke with the old one, and the pod has failed."""
-    await node.start_plugin()
+    monkeypatch.setattr(whose_pod, "_END_SHOWS_S", 60.0)
+    await node.start_plugin(allocate_timeout_s=120.0)
     await two_waiting(node)
     looks = looks_at_first(node)
     call = asyncio.create_task(cards_of_a_call(node))

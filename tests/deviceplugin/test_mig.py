@@ -126,7 +126,7 @@ async def test_a_node_without_instances_asks_nobody(mig: MigNode) -> None:
 
 
 async def test_t28_what_a_gone_pod_still_runs_on_is_waited_for_and_then_refused(mig: MigNode) -> None:
-    plugin = await mig.start(allocate_timeout_s=0.6)
+    plugin = await mig.start()
     await mig.pod("p1", [(A, "3g.20gb", 0)])
     await mig.node.kubelet.allocate([f"{A}-0"])
     used = mig_uuid(A, 1, 0)
@@ -135,6 +135,7 @@ async def test_t28_what_a_gone_pod_still_runs_on_is_waited_for_and_then_refused(
     await mig.node.until(lambda: plugin.board.state.blocked, "the place is not offered")
     await mig.until_registered_starts({4, 5, 6})
     await mig.pod("p2", [(A, "3g.20gb", 0)])
+    mig.wait_for_places(0.3)
     text = await refused(mig.node.kubelet.allocate([f"{A}-0"]))
     assert "is not free: a process uses MIG instance 1" in text
     assert await mig.node.phase("p2") == PHASE_FAILED
@@ -285,6 +286,7 @@ async def test_instances_of_pods_of_older_releases_are_left_alone(mig: MigNode) 
     await plugin.mig.look()
     assert await mig.places() == [(3, 0)]
     await mig.pod("p1", [(A, "1g.5gb", 0)])
+    mig.wait_for_places(0.3)
     assert "may be that of default/old" in await refused(mig.node.kubelet.allocate([f"{A}-0"]))
     assert await mig.places() == [(3, 0)]
     await mig.delete("old")

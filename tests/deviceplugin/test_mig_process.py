@@ -83,7 +83,7 @@ async def hand_over(cluster: SimCluster, writer: KubeWriter, name: str) -> None:
     )
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_sigkill_between_the_halves_of_an_instance() -> None:
     with tempfile.TemporaryDirectory(prefix="hami-dp-") as temporary:
         folder = Path(temporary)
@@ -96,7 +96,7 @@ async def test_a_sigkill_between_the_halves_of_an_instance() -> None:
             async def until_instances(whole: list[bool]) -> None:
                 """Waits until card 0 has these instances: True for whole ones, False for half made ones."""
                 probe = SimulatedProbe(profile, NODE, cluster.plugin_dir(NODE) / "hami")
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while [bool(each.compute) for each in await instances(probe)] != whole:  # noqa: ASYNC110 - another process
                         await asyncio.sleep(0.01)
 
@@ -131,7 +131,7 @@ async def instances(probe: SimulatedProbe) -> tuple[MigInstanceFacts, ...]:
     return (await probe.cards()).cards[0].mig_instances
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_pod_of_another_scheduler_gets_a_static_device() -> None:
     """Strategy mixed from config.json: kubelet offers the profile, a plain scheduler places, no annotation anywhere."""
     one = "nvidia.com/mig-1g.5gb"

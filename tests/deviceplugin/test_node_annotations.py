@@ -27,7 +27,7 @@ async def register_of(node: Bench) -> str:
 
 
 async def until_register(node: Bench, wanted: Callable[[str], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not wanted(await register_of(node)):  # noqa: ASYNC110 - polls the API server
             await asyncio.sleep(0.01)
 

@@ -88,7 +88,7 @@ def runs(pod: dict[str, Any]) -> bool:
     return bool(pod.get("status", {}).get("phase") == "Running")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_pods_run_before_and_after_a_sigkill() -> None:
     with tempfile.TemporaryDirectory(prefix="hami-dp-") as temporary:
         folder = Path(temporary)
@@ -114,7 +114,7 @@ async def test_pods_run_before_and_after_a_sigkill() -> None:
                 done = await cluster.until("/api/v1/namespaces/default/pods/p2", runs)
                 assert done["metadata"]["annotations"][BIND_PHASE] == PHASE_SUCCESS
                 os.kill(process.pid, signal.SIGTERM)
-                assert await asyncio.wait_for(process.wait(), 15) == 0
+                assert await asyncio.wait_for(process.wait(), 60) == 0
             assert not (cluster.plugin_dir(NODE) / "nvidia-gpu.sock").exists()
             served = [allocation.env["NVIDIA_VISIBLE_DEVICES"] for allocation in kubelet.allocations]
             assert served == [cards[5].id, cards[2].id]

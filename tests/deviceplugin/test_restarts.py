@@ -67,7 +67,7 @@ async def test_a_new_kubelet_is_registered_with(node: Bench, how: str) -> None:
     await node.start_plugin()
     await getattr(node.kubelet, how)()
     await node.until(lambda: len(node.kubelet.requests) == 2, "a second registration")
-    await asyncio.wait_for(node.plugin.registered.wait(), 10)
+    await asyncio.wait_for(node.plugin.registered.wait(), 60)
     await node.bound_pod("p1", ONE)
     await node.kubelet.allocate([f"{A}-0"])
     assert await node.phase("p1") == PHASE_SUCCESS
@@ -182,7 +182,7 @@ async def test_a_folder_with_too_long_a_name_is_a_configuration_error(node: Benc
     folder.mkdir()
     await node.start_plugin(wait=False, kubelet_dir=folder)
     with pytest.raises(BaseExceptionGroup) as caught:
-        await asyncio.wait_for(node.running(), 10)
+        await asyncio.wait_for(node.running(), 60)
     assert caught.group_contains(ConfigError, match="107 bytes")
 
 

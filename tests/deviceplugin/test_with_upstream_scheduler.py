@@ -120,7 +120,7 @@ async def test_registers_are_read_by_the_releases_that_they_are_for(node: Bench)
     assert [(card[0], card[1], card[2], card[6]) for card in seven] == [(A, 3, 40960, True), (B, 3, 40960, True)]
     await node.stop_plugin()
     await node.start_plugin(register_form=RegisterForm.CSV9)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await node.node()).annotations[REGISTER].count(",") != 16:  # noqa: ASYNC110 - polls the API server
             await asyncio.sleep(0.01)
     nine = read_register_2_7((await node.node()).annotations[REGISTER])
@@ -131,7 +131,7 @@ async def test_a_scheduler_that_asks_for_life_is_answered_within_a_period(node: 
     """2.4.1 drops the node 60 s after its stamp unless the plugin writes over it."""
     await node.start_plugin()
     await UpstreamScheduler(node).ask_for_life()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (await node.node()).annotations[HANDSHAKE].startswith("Reported"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -80,12 +80,12 @@ class Node:
         await self.writer.bind("default", name, uid=uid, resource_version="", node=NAME, annotations=annotations)
         return uid
 
-    async def filled(self, uid: str, limit_s: float = 30) -> GuestReport:
+    async def filled(self, uid: str, limit_s: float = 120) -> GuestReport:
         """The guest's report once it holds all it was given."""
         return await self.until(lambda: self.runner.report(uid, "main"), lambda report: report.holding, limit_s)
 
     async def until(
-        self, look: Callable[[], GuestReport], enough: Callable[[GuestReport], bool], limit_s: float = 30
+        self, look: Callable[[], GuestReport], enough: Callable[[GuestReport], bool], limit_s: float = 120
     ) -> GuestReport:
         deadline = time.monotonic() + limit_s
         while not enough(report := look()):

@@ -12,7 +12,7 @@ from hami.core.objects import Node, Pod, node_decoder, pod_decoder
 from hami.kube import paths
 from hami.kube.client import ApiClient
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 async def make_node(client: ApiClient, name: str, annotations: dict[str, str] | None = None) -> Node:

@@ -36,6 +36,9 @@ from hami.sim.apiserver.server import TlsFiles
 from tests.kube.canned import serving
 from tests.kube.objects import make_node
 
+NEARLY_NONE = 0.001
+"""Requests a second: nobody gets a second turn, however slow this machine is."""
+
 
 @pytest.mark.parametrize(
     ("status", "kind"),
@@ -119,11 +122,11 @@ async def test_a_broken_connection_is_tried_again_only_where_harmless(
 
 
 async def test_every_call_has_a_time_limit(api: ApiServer, client: ApiClient) -> None:
-    api.faults.add(Fault("latency", seconds=30))
+    api.faults.add(Fault("latency", seconds=600))
     started = time.monotonic()
     with pytest.raises(TransportError, match=r"no answer within 0\.1 s"):
         await client.request("GET", "/api/v1/nodes", timeout_s=0.1)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 120
 
 
 async def test_nobody_listens() -> None:
@@ -132,35 +135,42 @@ async def test_nobody_listens() -> None:
             await client.request("POST", "/api/v1/nodes", b"{}")
 
 
+async def cut_off(calls: list[asyncio.Task[bytes]]) -> None:
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
 async def test_qps_holds_back_what_exceeds_the_burst_and_lanes_are_apart(api: ApiServer, tmp_path: Path) -> None:
     path = api.write_kubeconfig(tmp_path / "kubeconfig")
     async with await ApiClient.load(str(path), qps=20, burst=2) as client:
         started = time.monotonic()
+        await asyncio.gather(*(client.request("GET", "/api/v1/nodes") for _ in range(8)))
+        assert time.monotonic() - started >= 0.29
+    async with await ApiClient.load(str(path), qps=NEARLY_NONE, burst=2) as client:
         calls = [asyncio.create_task(client.request("GET", "/api/v1/nodes")) for _ in range(8)]
         await client.request("GET", "/api/v1/nodes", lane=Lane.BIND)
-        bind_s = time.monotonic() - started
-        await asyncio.gather(*calls)
-        all_s = time.monotonic() - started
-    assert all_s >= 0.29
-    assert bind_s < all_s / 2
+        await asyncio.gather(*calls[:2])
+        assert not any(call.done() for call in calls[2:])
+        await cut_off(calls)
 
 
 async def test_a_binding_does_not_wait_behind_tokens(api: ApiServer, tmp_path: Path) -> None:
     """Its node waits with it."""
     path = api.write_kubeconfig(tmp_path / "kubeconfig")
-    async with await ApiClient.load(str(path), qps=2, burst=1) as client:
+    async with await ApiClient.load(str(path), qps=NEARLY_NONE, burst=1) as client:
         tokens = [asyncio.create_task(client.request("GET", "/api/v1/nodes", lane=Lane.BIND)) for _ in range(12)]
         await asyncio.sleep(0)
         await client.request("GET", "/api/v1/nodes", lane=Lane.BINDING)
         assert sum(task.done() for task in tokens) < 12
-        await asyncio.gather(*tokens)
+        await cut_off(tokens)
 
 
 @pytest.mark.parametrize(("lane", "at_once"), [(Lane.DEFAULT, 3), (Lane.BIND, 12), (Lane.BINDING, 12), (Lane.EVENT, 3)])
 async def test_lanes_of_which_each_pod_needs_several_requests_are_wider(lane: Lane, at_once: int) -> None:
     bucket = bucket_for(lane, 0.001, 3)
     for _ in range(at_once):
-        async with asyncio.timeout(0.1):
+        async with asyncio.timeout(60):
             await bucket.acquire()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):

@@ -171,7 +171,7 @@ async def test_the_role_label_is_written_again_until_it_holds(api: ApiServer, cl
         async def role() -> str:
             return (await KubeWriter(client).get_pod("default", "me")).labels.get(SCHEDULER_ROLE_LABEL, "")
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await role() != "leader":  # noqa: ASYNC110 - polls the API server
                 await asyncio.sleep(0.01)
             label.set(False)

@@ -19,7 +19,7 @@ from hami.kube.reflector import EventType, Reflector
 from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
 from tests.kube.canned import serving
-from tests.kube.objects import make_node, make_pod, until
+from tests.kube.objects import DEADLINE_S, make_node, make_pod, until
 
 
 class Mirror:
@@ -78,7 +78,7 @@ async def test_first_state_then_changes(client: ApiClient, initial_events: bool)
     reflector = node_reflector(client, mirror, initial_events=initial_events)
     assert not reflector.ready.is_set()
     async with running(reflector):
-        await asyncio.wait_for(reflector.ready.wait(), 10)
+        await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         assert mirror.names == {"n1"}
         await make_node(client, "n2")
         await client.request("DELETE", paths.node("n1"))
@@ -90,7 +90,7 @@ async def test_an_empty_cluster_is_a_state_too(client: ApiClient) -> None:
     mirror = Mirror()
     reflector = node_reflector(client, mirror)
     async with running(reflector):
-        await asyncio.wait_for(reflector.ready.wait(), 10)
+        await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
     assert (mirror.replaced, mirror.names) == (1, set())
 
 
@@ -100,7 +100,7 @@ async def test_lists_go_in_pages(api: ApiServer, client: ApiClient) -> None:
     mirror = Mirror()
     reflector = node_reflector(client, mirror, initial_events=False)
     async with running(reflector):
-        await asyncio.wait_for(reflector.ready.wait(), 10)
+        await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
     assert len(mirror.names) == 401
     assert sum(seen.verb == "list" for seen in api.seen) == 3
 
@@ -110,7 +110,7 @@ async def test_a_cut_watch_goes_on_without_a_list(api: ApiServer, client: ApiCli
     mirror = Mirror()
     reflector = node_reflector(client, mirror, initial_events=initial_events)
     async with running(reflector):
-        await asyncio.wait_for(reflector.ready.wait(), 10)
+        await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         for index in range(3):
             assert api.faults.cut_watches("nodes") <= 1
             await make_node(client, f"n{index}")
@@ -124,7 +124,7 @@ async def test_410_lists_again(api: ApiServer, client: ApiClient, initial_events
     mirror = Mirror()
     reflector = node_reflector(client, mirror, initial_events=initial_events)
     async with running(reflector):
-        await asyncio.wait_for(reflector.ready.wait(), 10)
+        await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         await api.stop()
         await api.start()
         await until(lambda: reflector.stats.failures or reflector.stats.watches > 1, "the watch ended")
@@ -141,7 +141,7 @@ async def test_410_as_http_status_lists_again(api: ApiServer, client: ApiClient)
     mirror = Mirror()
     reflector = node_reflector(client, mirror)
     async with running(reflector):
-        await asyncio.wait_for(reflector.ready.wait(), 10)
+        await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         api.faults.add(Fault("gone", verb="watch", times=1))
         api.faults.cut_watches("nodes")
         await until(lambda: reflector.stats.lists == 2, "a second list")
@@ -155,7 +155,7 @@ async def test_an_api_server_that_is_down_is_waited_for(api: ApiServer, client: 
         await until(lambda: reflector.stats.failures >= 2, "failures")
         assert not reflector.ready.is_set()
         await api.start()
-        await asyncio.wait_for(reflector.ready.wait(), 10)
+        await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
 
 
 async def test_field_selector_keeps_foreign_pods_out(client: ApiClient) -> None:
@@ -168,7 +168,7 @@ async def test_field_selector_keeps_foreign_pods_out(client: ApiClient) -> None:
         client, paths.PODS, pod_decoder, mirror.on_replaced, mirror.on_event, field_selector="spec.nodeName=n1"
     )
     async with running(reflector):
-        await asyncio.wait_for(reflector.ready.wait(), 10)
+        await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         await make_pod(client, "later", node="n1")
         await until(lambda: "later" in mirror.names, "a new pod")
     assert mirror.names == {"mine", "later"}
@@ -178,7 +178,7 @@ async def test_bookmarks_move_the_version_on(client: ApiClient) -> None:
     mirror = Mirror()
     reflector = node_reflector(client, mirror)
     async with running(reflector):
-        await asyncio.wait_for(reflector.ready.wait(), 10)
+        await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         heard = reflector.stats.last_heard_monotonic_s
         await make_pod(client, "elsewhere")
         await until(lambda: reflector.stats.last_heard_monotonic_s > heard, "a bookmark")
@@ -202,14 +202,14 @@ async def test_a_server_without_initial_events_gets_lists(status: int) -> None:
         if "sendInitialEvents" in request.query:
             return web.json_response({"message": "forbidden for watch", "code": status}, status=status)
         if "watch" in request.query:
-            await asyncio.sleep(30)
+            await asyncio.sleep(600)
         return listed(node_json("n1", "4"))
 
     mirror = Mirror()
     async with serving(handler) as address, ApiClient(Access(address)) as client:
         reflector = node_reflector(client, mirror)
         async with running(reflector):
-            await asyncio.wait_for(reflector.ready.wait(), 10)
+            await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
             await until(lambda: len(queries) == 3, "the watch")
     assert mirror.names == {"n1"}
     assert queries[1] == {"limit": "200"}
@@ -230,7 +230,7 @@ async def test_one_undecodable_object_does_not_hide_the_others() -> None:
             {"type": "ADDED", "object": node_json("n2", "8")},
         ):
             await response.write(json.dumps(event).encode() + b"\n")
-        await asyncio.sleep(30)
+        await asyncio.sleep(600)
         return response
 
     mirror = Mirror()
@@ -277,7 +277,7 @@ async def test_b55_a_watch_that_stays_silent_is_given_up_and_lists_show_what_wen
             return listed(node_json("n1" if lists == 1 else "n2", str(lists)))
         response = web.StreamResponse()
         await response.prepare(request)
-        await asyncio.sleep(30)
+        await asyncio.sleep(600)
         return response
 
     mirror = Mirror()

@@ -57,7 +57,7 @@ def asked(folder: Path, *steps: str, **environment: str) -> list[Any]:
         env={"FAKE_GPU_CONFIG": str(config), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -66,7 +66,7 @@ def process(machine: Path, *steps: str, **environment: str) -> subprocess.Comple
         env={"FAKE_GPU_CONFIG": str(machine / "cards.conf"), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

@@ -55,8 +55,8 @@ async def test_a_call_that_hangs_costs_one_thread_and_its_time_limit() -> None:
     started = time.monotonic()
     with pytest.raises(NvmlError, match=r"memory: no answer of the driver within 0\.05 s"):
         await caller.call("memory", hang.wait, 0.05)
-    assert await caller.call("name", lambda: "fine", 5) == "fine"
-    assert time.monotonic() - started < 4
+    assert await caller.call("name", lambda: "fine", 120) == "fine"
+    assert time.monotonic() - started < 60
     hang.set()
     caller.close()
 
@@ -68,12 +68,12 @@ async def test_a_driver_that_always_hangs_is_given_up() -> None:
         with pytest.raises(NvmlError, match="no answer"):
             await caller.call("x", hang.wait, 0.01)
     with pytest.raises(NvmlError, match="the driver hangs"):
-        await caller.call("x", lambda: None, 5)
+        await caller.call("x", lambda: None, 60)
     hang.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             try:
-                await caller.call("x", lambda: None, 5)
+                await caller.call("x", lambda: None, 60)
                 break
             except NvmlError:
                 await asyncio.sleep(0.01)
@@ -87,7 +87,7 @@ async def test_errors_of_the_call_reach_the_caller() -> None:
         raise ValueError("inside")
 
     with pytest.raises(ValueError, match="inside"):
-        await caller.call("x", fail, 5)
+        await caller.call("x", fail, 60)
     caller.close()
 
 

@@ -108,9 +108,9 @@ async def test_variants_of_a_size_have_numbers_of_their_own(tmp_path: Path) -> N
 
 async def test_a_call_that_is_cut_off_leaves_a_half_made_instance(tmp_path: Path) -> None:
     await opened(tmp_path).set_mig_mode(A, enabled=True)
-    slow = opened(tmp_path, "faults: {mig_step_s: 0.05}\n")
+    slow = opened(tmp_path, "faults: {mig_step_s: 0.3}\n")
     call = asyncio.create_task(slow.create_mig(A, ONE, MigPlacement(0, 1)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not (await card(slow)).mig_instances:  # noqa: ASYNC110 - the file is not ours to signal
             await asyncio.sleep(0.001)
     call.cancel()

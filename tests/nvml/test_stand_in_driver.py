@@ -51,7 +51,7 @@ def probed(folder: Path, cards: str, **environment: str) -> dict[str, Any]:
         env={"FAKE_GPU_CONFIG": str(config), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

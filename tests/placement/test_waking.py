@@ -105,7 +105,7 @@ async def test_decisions_and_watch_events_end_in_one_write(failing: bool, monkey
     try:
         assert engine.filter(waiting, names).node is None
         world.on_pod_deleted(holder.metadata.namespace, holder.metadata.name, holder.metadata.uid)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await writes.came.wait()
         assert engine.filter(waiting, names).node == "n1"
         assert writes.nodes == ["n1"]

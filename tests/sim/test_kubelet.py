@@ -211,12 +211,12 @@ async def test_the_exit_code_decides_the_phase(cluster: SimCluster) -> None:
 async def test_a_deleted_pod_ends_within_its_grace_and_frees_its_devices(cluster: SimCluster) -> None:
     await start_plugin(cluster, ["a"])
     pod = gpu_pod("p", terminationGracePeriodSeconds=1)
-    pod["metadata"]["annotations"] = {"sim.hami.io/stop-seconds": "30"}
+    pod["metadata"]["annotations"] = {"sim.hami.io/stop-seconds": "600"}
     await on_node(cluster, pod)
     await cluster.until(path("p"), phase("Running"))
     code_free = {"gracePeriodSeconds": 1}
     await cluster.client.request("DELETE", path("p"), code_free)
-    await cluster.until(path("p"), lambda pod: not pod, timeout_s=25)
+    await cluster.until(path("p"), lambda pod: not pod, timeout_s=120)
     await on_node(cluster, gpu_pod("p"))
     await cluster.until(path("p"), phase("Running"))
 

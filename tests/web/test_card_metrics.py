@@ -12,7 +12,7 @@ from tests.web.asgi_client import call
 NODES = 300
 CARDS = 8
 TRIES = 5
-"""A busy machine may keep the loop itself waiting."""
+"""A collection of garbage may fall into one."""
 
 
 async def test_the_loop_goes_on_while_cards_are_rendered() -> None:
@@ -26,13 +26,13 @@ async def test_the_loop_goes_on_while_cards_are_rendered() -> None:
 
 
 async def _longest_stop(app: asgi.App) -> float:
-    """The longest time between two turns of the loop, as a part of the whole scrape."""
-    began_s = turned_s = time.perf_counter()
+    """The most CPU between two turns of the loop, as a part of the whole scrape: what others take does not count."""
+    began_s = turned_s = time.thread_time()
     longest_s = 0.0
     scrape = asyncio.create_task(call(app, "/metrics", method="GET"))
     while not scrape.done():
         await asyncio.sleep(0)
-        now_s = time.perf_counter()
+        now_s = time.thread_time()
         longest_s, turned_s = max(longest_s, now_s - turned_s), now_s
     page = scrape.result().body.decode()
     assert page.count("\nhami_gpu_shared_count{") == NODES * CARDS

@@ -27,7 +27,7 @@ def _has_ipv6_loopback() -> bool:
 
 
 def _read(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=10) as reply:
+    with urllib.request.urlopen(url, timeout=60) as reply:
         body: bytes = reply.read()
     return body
 
