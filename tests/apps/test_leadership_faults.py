@@ -27,7 +27,7 @@ async def test_a_leader_that_stalls_before_its_binding_gives_no_card_twice(tmp_p
         for name in ("a", "b"):
             await rig.cluster.apply(pod(name, 16000))
             made[name] = await rig.the_pod(name)
-        stall = rig.api.faults.add(Fault(LATENCY, "create", "pods/binding", "a", seconds=3.0, times=1))
+        stall = rig.api.faults.add(Fault(LATENCY, "create", "pods/binding", "a", seconds=300.0, times=1))
         assert (await rig.call(first, "filter", {"Pod": made["a"], "NodeNames": ["n1"]}))["NodeNames"] == ["n1"]
         stalled = asyncio.ensure_future(rig.call(first, "bind", bind_args(made["a"], "n1")))
         await rig.until(lambda: stall.hits, "the first leader has the token")
@@ -35,6 +35,7 @@ async def test_a_leader_that_stalls_before_its_binding_gives_no_card_twice(tmp_p
         assert (await rig.call(second, "filter", {"Pod": made["b"], "NodeNames": ["n1"]}))["NodeNames"] == ["n1"]
         assert (await rig.call(second, "bind", bind_args(made["b"], "n1")))["Error"] == ""
         assert not stalled.done(), "the first one went on too early to show anything"
+        stall.seconds = 0.0
         assert (await stalled)["Error"]
         assert not (await rig.the_pod("a"))["spec"].get("nodeName")
         assert (await rig.the_pod("b"))["spec"]["nodeName"] == "n1"

@@ -16,6 +16,8 @@ TOO_MANY: Final = "too-many-requests"
 INTERNAL: Final = "internal-error"
 GONE: Final = "gone"
 LOST_ANSWER: Final = "lost-answer"
+_LOOK_S: Final = 0.02
+"""How often a request that waits looks whether it still has to."""
 ACTIONS: Final = (LATENCY, TOO_MANY, INTERNAL, GONE, LOST_ANSWER)
 
 
@@ -23,8 +25,9 @@ ACTIONS: Final = (LATENCY, TOO_MANY, INTERNAL, GONE, LOST_ANSWER)
 class Fault:
     """One ordered fault.
 
-    `action`: latency (wait `seconds`, then serve), too-many-requests (429, Retry-After `seconds`), internal-error
-    (500), gone (410), lost-answer (serve, then close the connection without an answer).
+    `action`: latency (wait `seconds`, then serve; fewer, set meanwhile, let the request go on), too-many-requests
+    (429, Retry-After `seconds`), internal-error (500), gone (410), lost-answer (serve, then close the connection
+    without an answer).
     `verb`: get, list, watch, create, update, patch, delete or empty for all. `resource`: `pods`, `pods/binding`,
     `nodes`, … or empty for all (`pods` does not mean its subresources). `times`: how many requests it hits,
     None for all until it is removed. `after` requests that match are let through first. `user_agent`: how the client's
@@ -107,7 +110,7 @@ class Faults:
                 continue
             fault.hits += 1
             if fault.action == LATENCY:
-                await asyncio.sleep(fault.seconds)
+                await _wait(fault)
             elif fault.action == LOST_ANSWER:
                 lose_answer = True
             elif fault.action == TOO_MANY:
@@ -117,3 +120,10 @@ class Faults:
             else:
                 raise errors.internal("a fault was ordered")
         return lose_answer
+
+
+async def _wait(fault: Fault) -> None:
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    while (left_s := began_s + fault.seconds - loop.time()) > 0:  # noqa: ASYNC110 - a plain field, set by anybody
+        await asyncio.sleep(min(left_s, _LOOK_S))
