@@ -338,7 +338,7 @@ class Container:
         *arguments: object,
         shim: bool = True,
         extra: Mapping[str, str | None] | None = None,
-        timeout_s: float = 60,
+        timeout_s: float = 240,
         text_in: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a test program (a name) or any command (a list) to its end."""
@@ -382,7 +382,7 @@ def kill(processes: Iterable[subprocess.Popen[str]]) -> None:
     for process in processes:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()

@@ -28,7 +28,7 @@ def test_killed_after_any_instruction(
     container: ContainerFactory, phase: str, first: int, stride: int, last: int, least_rounds: int
 ) -> None:
     box = container(limit_mib=100)
-    done = box.run("kill_steps", phase, first, stride, last, 100, timeout_s=1200 if SOAK else 120)
+    done = box.run("kill_steps", phase, first, stride, last, 100, timeout_s=1200 if SOAK else 280)
     if done.returncode == NOT_ALLOWED:
         pytest.skip("this machine lets nobody trace a process")
     result = json_lines(done)[0]

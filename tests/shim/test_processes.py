@@ -60,7 +60,7 @@ def test_in_one_process(container: ContainerFactory, scenario: str) -> None:
 
 
 def test_more_processes_than_places(container: ContainerFactory) -> None:
-    done = container(limit_mib=100).run("processes", "more_processes_than_places", timeout_s=60)
+    done = container(limit_mib=100).run("processes", "more_processes_than_places")
     assert done.returncode == 0, done.stdout + done.stderr[-500:]
 
 

@@ -56,7 +56,7 @@ static void fork_before_init(void) {
     EXPECT(pipe(ready) == 0 && pipe(leave) == 0);
     for (int i = 0; i < 4; i++) {
         if (fork() == 0) {
-            alarm(20);
+            alarm(200);
             char byte = 1;
             CUdeviceptr pointer;
             begin();
@@ -246,6 +246,6 @@ static const struct scenario scenarios[] = {
 };
 
 int main(int argc, char **argv) {
-    alarm(30);
+    alarm(200);
     return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], argc, argv);
 }
