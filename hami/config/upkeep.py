@@ -31,10 +31,6 @@ class UpkeepSettings(msgspec.Struct, frozen=True):
     certificate_settle_s: float = 60.0
     webhook_configuration: str = ""
 
-    @property
-    def follows_objects(self) -> bool:
-        return bool(self.device_config_map or self.tls_secret or self.webhook_configuration)
-
 
 FLAGS: Final = (
     Flag(

@@ -7,16 +7,17 @@ values (evaluator's state, columns, revision) up to date before a decision, `set
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import Final
 
 import msgspec
 
 from hami.core import keys
 from hami.core.device_type import Registry
-from hami.core.model import NO_USE, Device, NodeState, Policies
+from hami.core.model import NO_USE, NodeState, Policies
 from hami.core.objects import Node, ObjectMeta, Pod, PodSpec, PodStatus
 from hami.core.reasons import NODE_UNREGISTERED
+from hami.placement.card_sets import CardSets
 from hami.placement.claims import ClaimState
 from hami.placement.columns import Columns
 from hami.placement.crowd import Crowd
@@ -26,6 +27,7 @@ from hami.placement.ledger import Ledger
 from hami.placement.listings import NodeListing, PodListing
 from hami.placement.ports import Clock
 from hami.placement.quotas import Quotas
+from hami.placement.recent_uids import RecentUids
 from hami.placement.rejections import Rejections
 from hami.placement.rules import LiveRegistry, live
 from hami.placement.shapes import Shapes
@@ -35,7 +37,6 @@ from hami.placement.stalled import Stalled
 from hami.placement.waking import Waking
 
 SWEEP_S: Final = 5.0
-_MOST_REMEMBERED: Final = 4096
 
 
 class NodeView(msgspec.Struct, frozen=True, gc=False):
@@ -88,11 +89,10 @@ class World:
         self.stalled = Stalled()
         self._views: dict[str, NodeView] = {}
         self._dirty: dict[str, None] = {}
-        self._hardware: dict[Hashable, int] = {}
-        self._card_sets = 0
+        self._card_sets = CardSets()
         self._revision = 0
-        self._plain: dict[str, None] = {}
-        self._gone: dict[str, None] = {}
+        self._plain = RecentUids()
+        self._gone = RecentUids()
         self._nodes_synced = False
         self._pods_synced = False
 
@@ -133,7 +133,7 @@ class World:
         self.signals.fire(f"pod/{pod.key}")
 
     def on_pod_deleted(self, namespace: str, name: str, uid: str) -> None:
-        self._gone = _remembered(self._gone, uid)
+        self._gone.add(uid)
         self.ledger.forget(uid)
         self.in_flight.call_off(uid, "the pod was deleted")
         self.waking.changed()
@@ -155,7 +155,7 @@ class World:
     def on_listed_pod(self, pod: Pod) -> None:
         """A pod of a complete list, which is believed also where it brings back what was deleted: etcd may have been
         restored."""
-        self._gone.pop(pod.metadata.uid, None)
+        self._gone.discard(pod.metadata.uid)
         self.on_pod(pod)
 
     def node_listing(self) -> NodeListing:
@@ -165,18 +165,6 @@ class World:
     def pod_listing(self) -> PodListing:
         """Takes a list of all pods page by page."""
         return PodListing(self)
-
-    async def nodes_replaced(self, nodes: Sequence[Node]) -> None:
-        """Takes a complete list of nodes, in slices."""
-        listing = self.node_listing()
-        await listing.take(nodes)
-        await listing.complete()
-
-    async def pods_replaced(self, pods: Sequence[Pod]) -> None:
-        """Takes a complete list of pods, in slices; what it does not have is gone."""
-        listing = self.pod_listing()
-        await listing.take(pods)
-        await listing.complete()
 
     async def nodes_complete(self) -> None:
         """Every node has been taken."""
@@ -237,7 +225,7 @@ class World:
 
     def remember_plain(self, uid: str) -> None:
         """The pod asks for no devices: its bind needs no look at it."""
-        self._plain = _remembered(self._plain, uid)
+        self._plain.add(uid)
 
     def is_plain(self, uid: str) -> bool:
         return uid in self._plain
@@ -294,8 +282,11 @@ class World:
         state = self._state(name, cards)
         problem = cards.problem or self._blocked(name) or self.rejections.problem(name)
         self._revision += 1
-        hardware = self._hardware_of(name, state.devices)
         known = self._views.get(name)
+        if known is not None and known.state.devices is state.devices:
+            hardware = known.hardware
+        else:
+            hardware = self._card_sets.number_of(state.devices)
         self._views[name] = NodeView(state, problem, self._revision, hardware, _unknown_ids(cards, uses))
         if not problem and (known is None or known.problem or _may_take_more(known.state, state)):
             self.waking.room(name)
@@ -328,20 +319,6 @@ class World:
             mig_taken=self.ledger.slices(name, without_uid) if mig_cards else {},
         )
 
-    def _hardware_of(self, name: str, devices: tuple[Device, ...]) -> int:
-        known = self._views.get(name)
-        if known is not None and known.state.devices is devices:
-            return known.hardware
-        key = tuple(msgspec.structs.replace(device, id="") for device in devices)
-        number = self._hardware.get(key)
-        if number is None:
-            if len(self._hardware) >= _MOST_REMEMBERED:
-                # Cards that change for ever (health, memory): later nodes only do not share reasons with earlier ones.
-                self._hardware.clear()
-            self._card_sets += 1
-            number = self._hardware[key] = self._card_sets
-        return number
-
     def _blocked(self, name: str) -> str:
         problem = self.ledger.problem(name)
         return f"takes no new shares: {problem}" if problem else ""
@@ -367,9 +344,3 @@ def _unknown_ids(cards: CardsView, uses: Iterable[str]) -> tuple[str, ...]:
 def unregistered_text(view: NodeView | None) -> str:
     """Per-node text for a node that the evaluator is not asked about."""
     return view.problem if view is not None else NODE_UNREGISTERED
-
-
-def _remembered(uids: dict[str, None], uid: str) -> dict[str, None]:
-    """The uids with one more; when there are too many, the older half is forgotten."""
-    uids[uid] = None
-    return dict.fromkeys(list(uids)[_MOST_REMEMBERED // 2 :]) if len(uids) > _MOST_REMEMBERED else uids

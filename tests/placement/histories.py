@@ -21,6 +21,7 @@ from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
 from hami.placement.reservations import ReservationCheck
+from tests.placement.complete_lists import nodes_replaced, pods_replaced
 from tests.placement.fakes import (
     NVIDIA,
     FakeEvents,
@@ -89,8 +90,8 @@ class Replica:
         # It is old when it comes: this scheduler has bound others meanwhile, and the watch goes on from the list.
         await asyncio.sleep(self._history.list_s())
         await self.going.wait()
-        await self.world.nodes_replaced(nodes)
-        await self.world.pods_replaced(pods)
+        await nodes_replaced(self.world, nodes)
+        await pods_replaced(self.world, pods)
 
     async def _follow(self) -> None:
         await self.list_all()

@@ -9,6 +9,7 @@ import pytest
 from hami.core.codec import RegisterForm, encode_register
 from hami.core.reasons import NODE_UNREGISTERED
 from hami.placement.handshake import HandshakeKind, read_handshake
+from tests.placement.complete_lists import nodes_replaced, pods_replaced
 from tests.placement.fakes import START_UNIX_S, FakeClock, card, make_node, make_world
 
 
@@ -242,21 +243,21 @@ def test_cordon_counts_at_once() -> None:
 
 async def test_B44_relist_of_nodes_drops_the_missing() -> None:
     world = make_world()
-    await world.nodes_replaced([make_node("a"), make_node("b")])
+    await nodes_replaced(world, [make_node("a"), make_node("b")])
     assert not world.synced
-    await world.pods_replaced([])
+    await pods_replaced(world, [])
     assert world.synced
-    await world.nodes_replaced([make_node("b")])
+    await nodes_replaced(world, [make_node("b")])
     assert world.view("a") is None
     assert world.columns.place("a") is None
-    await world.nodes_replaced([make_node("a"), make_node("b")])
+    await nodes_replaced(world, [make_node("a"), make_node("b")])
     assert world.columns.place("a") is not None
 
 
 async def test_list_is_believed_even_with_older_versions() -> None:
     world = make_world()
     world.on_node(make_node("a", 2, version=5000))
-    await world.nodes_replaced([make_node("a", 1, version=10)])
+    await nodes_replaced(world, [make_node("a", 1, version=10)])
     world.settle_now()
     view = world.view("a")
     assert view is not None

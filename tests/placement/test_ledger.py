@@ -14,6 +14,7 @@ from hami.core.objects import Pod
 from hami.core.request import pod_request
 from hami.placement.claims import BACKSTOP_S, ClaimState
 from hami.placement.world import World
+from tests.placement.complete_lists import pods_replaced
 from tests.placement.fakes import (
     REGISTRY,
     START_UNIX_S,
@@ -270,13 +271,13 @@ async def test_pod_bound_while_the_list_was_read_keeps_its_cards(world: World, c
     reserve(world, pod)
     world.ledger.mark_bound("uid-p")
     before = used(world)
-    await world.pods_replaced([])
+    await pods_replaced(world, [])
     assert used(world) == before, "the list began before the pod was there; its event comes with the watch"
     world.on_pod(annotated(pod, "n1", "GPU-0,NVIDIA,1000,0:;"))
     clock.advance(BACKSTOP_S + 1)
     world.settle_now()
     assert used(world) == before
-    await world.pods_replaced([])
+    await pods_replaced(world, [])
     assert used(world) == {}
 
 
@@ -289,7 +290,7 @@ async def test_pod_bound_and_deleted_while_nothing_was_heard_ends_by_the_backsto
     clock.advance(list_at_s)
     world.settle_now()
     assert used(world)
-    await world.pods_replaced([])
+    await pods_replaced(world, [])
     clock.advance(BACKSTOP_S + 1)
     world.settle_now()
     assert used(world) == {}
@@ -398,5 +399,5 @@ async def test_B23_a_late_read_of_a_deleted_pod_makes_no_ghost(world: World) -> 
     world.on_pod(pod)
     world.node_pods_listed("n1", [pod])
     assert used(world) == {}
-    await world.pods_replaced([pod])
+    await pods_replaced(world, [pod])
     assert used(world) == {"GPU-0": Use(1, 1000, 10)}

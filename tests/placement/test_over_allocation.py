@@ -20,6 +20,7 @@ from hami.placement.bind import Binder, BindSettings
 from hami.placement.claims import BACKSTOP_S
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
+from tests.placement.complete_lists import nodes_replaced, pods_replaced
 from tests.placement.fakes import (
     FakeApi,
     FakeClock,
@@ -86,8 +87,8 @@ class Cluster(RuleBasedStateMachine):
 
     def list_all(self, scheduler: Scheduler) -> None:
         scheduler.pending.clear()
-        self.run(scheduler.world.nodes_replaced(list(self.api.nodes.values())))
-        self.run(scheduler.world.pods_replaced(list(self.api.pods.values())))
+        self.run(nodes_replaced(scheduler.world, list(self.api.nodes.values())))
+        self.run(pods_replaced(scheduler.world, list(self.api.pods.values())))
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)

@@ -11,6 +11,7 @@ import pytest
 from hami.placement.claims import ClaimState
 from hami.placement.reservations import ReservationCheck
 from tests.placement.bind_setup import Setup
+from tests.placement.complete_lists import pods_replaced
 from tests.placement.fakes import START_UNIX_S, container, make_pod, unscheduled
 
 BACKSTOP_S = 20 * 60
@@ -41,7 +42,7 @@ async def quiet_minutes(setup: Setup, minutes: int) -> None:
         for name in MEMBERS:
             setup.api._merge_pod(setup.api.pod(name), {"example.com/note": str(number)})
         setup.api._merge_node("n1", {"example.com/note": str(number)})
-        await setup.world.pods_replaced(list(setup.api.pods.values()))
+        await pods_replaced(setup.world, list(setup.api.pods.values()))
         await setup.world.settle()
 
 

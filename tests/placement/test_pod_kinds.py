@@ -14,6 +14,7 @@ from hami.core.model import Use
 from hami.core.objects import Pod
 from hami.placement.world import World
 from tests.placement.bind_setup import Setup
+from tests.placement.complete_lists import pods_replaced
 from tests.placement.fakes import (
     NVIDIA,
     START_UNIX_S,
@@ -132,7 +133,7 @@ async def test_a_pod_in_deletion_keeps_its_cards_over_a_relist_and_its_successor
     """One of a StatefulSet: the next pod has the same name and comes only when this one is gone."""
     pod = annotated(make_pod("web-0"), "n1", FULL, phase="success")
     setup.api.put_pod(with_phase(deleted(pod), "Running"))
-    await setup.world.pods_replaced(list(setup.api.pods.values()))
+    await pods_replaced(setup.world, list(setup.api.pods.values()))
     assert used(setup.world) == {"GPU-0": Use(1, 16384, 100), "GPU-1": Use(1, 16384, 100)}
     waiting = setup.api.put_pod(make_pod("other"))
     assert setup.engine.filter(waiting, setup.names).node == "n2"

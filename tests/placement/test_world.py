@@ -9,6 +9,7 @@ import tracemalloc
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
 from hami.placement.slicer import SLICE_S
+from tests.placement.complete_lists import nodes_replaced, pods_replaced
 from tests.placement.fakes import FakeClock, annotated, container, make_node, make_pod, make_world
 
 
@@ -36,9 +37,9 @@ async def test_relists_are_sliced() -> None:
     world = make_world(CostlyClock())
     nodes = [make_node(f"n{number}") for number in range(300)]
     pods = [annotated(make_pod(f"p{number}"), f"n{number}", "GPU-0,NVIDIA,10,1:;") for number in range(300)]
-    assert await turns_of_others(world.nodes_replaced(nodes)) > 15
-    assert await turns_of_others(world.pods_replaced(pods)) > 30
-    assert await turns_of_others(world.pods_replaced([])) > 15
+    assert await turns_of_others(nodes_replaced(world, nodes)) > 15
+    assert await turns_of_others(pods_replaced(world, pods)) > 30
+    assert await turns_of_others(pods_replaced(world, [])) > 15
     assert not any(world.ledger.uses(node.name) for node in nodes)
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from hami.core.objects import node_decoder
 from tests.bench.oracle import differences
+from tests.placement.complete_lists import nodes_replaced, pods_replaced
 from tests.reference.model import Decision, Object
 from tests.reference.subject import Subject, typed_pod, typed_quotas, without_numbers
 from tests.reference.totals import over_allocated
@@ -141,10 +142,10 @@ class Life:
 
     async def _read_lists_again(self) -> None:
         nodes = [node_decoder.decode(msgspec.json.encode(node)) for node in self.world.nodes]
-        await self.subject.placement.nodes_replaced(nodes)
+        await nodes_replaced(self.subject.placement, nodes)
         waiting = [self._waiting[uid][0] for uid in sorted(self._waiting)]
         bound = [pod for pod in self.world.pods if pod["metadata"]["uid"] not in self._waiting]
-        await self.subject.placement.pods_replaced([typed_pod(pod) for pod in [*bound, *waiting]])
+        await pods_replaced(self.subject.placement, [typed_pod(pod) for pod in [*bound, *waiting]])
 
     def _bound(self) -> list[Object]:
         return [pod for pod in self.world.pods if pod["spec"].get("nodeName")]

@@ -21,6 +21,7 @@ from hami.placement.engine import Engine, FilterAnswer, NodeNames
 from hami.placement.world import World as Placement
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.device import Nvidia
+from tests.placement.complete_lists import nodes_replaced, pods_replaced
 from tests.reference.model import Config, Decision, Object
 from tests.reference.objects import words
 from tests.reference.worlds import World
@@ -72,8 +73,8 @@ class Subject:
         registry = registry_of(config)
         policies = Policies(node=config.node_policy, device=tuple(words(config.gpu_policy)))
         placement = Placement(registry, policies, SystemClock())
-        await placement.nodes_replaced([node_decoder.decode(msgspec.json.encode(node)) for node in nodes])
-        await placement.pods_replaced([typed_pod(pod) for pod in pods])
+        await nodes_replaced(placement, [node_decoder.decode(msgspec.json.encode(node)) for node in nodes])
+        await pods_replaced(placement, [typed_pod(pod) for pod in pods])
         return cls(placement, Engine(placement), registry)
 
     def decide(self, pod: Object, names: list[str]) -> Decision:

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from tests.placement.complete_lists import pods_replaced
 from tests.reports.site import SIDECAR, Object, Site, card, gpu, pod, typed
 
 FULL = "GPU-n1,NVIDIA,16384,100:;"
@@ -39,7 +40,7 @@ async def test_b23_a_relist_frees_what_is_gone(site: Site, replaced_by: str | No
     site.running(all_of("old"), "n1", FULL)
     assert not await fits(site, all_of())
     listed = [] if replaced_by is None else [typed(all_of("old", uid=replaced_by))]
-    await site.world.pods_replaced(listed)
+    await pods_replaced(site.world, listed)
     assert dict(site.world.ledger.uses("n1")) == {}
     assert await fits(site, all_of())
 

@@ -185,7 +185,7 @@ async def test_hami_343_what_comes_and_goes_leaves_little_behind() -> None:
         world.on_pod_deleted("default", f"p{at}", f"uid-p{at}")
         world.settle_now()
     books: tuple[Sized, ...] = (
-        world._hardware,
+        world._card_sets._numbers,
         world._gone,
         world._views,
         world.shapes._memo,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hami.core import allocation, keys
+from hami.core import allocation
 from hami.core.device_type import Registry
 from hami.core.model import Device
 from hami.core.objects import Node, Pod
@@ -107,11 +107,6 @@ def pod_report(pod: Pod, events: Iterable[dict[str, Any]], registry: Registry, m
     phase = pod.status.phase or "Pending"
     told = tuple(_event(event) for event in sorted(own, key=_event_time))
     return PodReport(pod.metadata.name, phase, pod.spec.node_name, cards, message, told)
-
-
-def bind_phase(pod: Pod) -> str:
-    """How far the hand-off to kubelet has come."""
-    return pod.annotations.get(keys.BIND_PHASE, "")
 
 
 def _event_time(event: dict[str, Any]) -> tuple[str, int]:

@@ -39,7 +39,6 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     client_config: ClientConfig = ClientConfig()
     failure_policy: str = "Fail"
-    timeout_seconds: int = 10
     rules: tuple[Rule, ...] = ()
 
 
