@@ -234,6 +234,7 @@ class Scheduler:
             on_pod,
             listing=world.pod_listing,
             backoff=Backoff(cap_s=_WATCH_PAUSE_S),
+            on_restored=world.ledger.forget_versions,
         )
         return nodes, pods
 

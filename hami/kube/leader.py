@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from hami.core.errors import ApiError, NotFoundError, TransportError
+from hami.core.versions import is_older
 from hami.kube import paths
 from hami.kube.client import ApiClient
 from hami.kube.lease import Lease, ObservedLease, lease_decoder
@@ -58,6 +59,7 @@ class Leadership:
             self._listed,
             self._changed,
             field_selector=f"metadata.name={name}",
+            on_restored=self._lease.forget_version,
         )
 
     @property
@@ -85,9 +87,14 @@ class Leadership:
 
     async def _look(self) -> str:
         """One live read; concurrent callers share it. Returns why it failed."""
+        known = self._lease.version
         try:
             body = await self._client.request("GET", self._path, lane=Lane.BIND, timeout_s=_READ_LIMIT_S)
-            self._take(lease_decoder.decode(body))
+            lease = lease_decoder.decode(body)
+            if self._lease.version == known and is_older(lease.metadata.resource_version, known):
+                # A live read is never older than what was known before it, unless etcd has been restored.
+                self._lease.forget_version()
+            self._take(lease)
         except NotFoundError:
             self._gone()
         except (ApiError, TransportError, msgspec.DecodeError) as error:

@@ -58,6 +58,15 @@ class ObservedLease:
         duration_s = self._spec.lease_duration_seconds or _DEFAULT_DURATION_S
         return self._renewed_at_s + duration_s if self.holder else 0.0
 
+    @property
+    def version(self) -> str:
+        """The resource version of the newest state."""
+        return self._version
+
+    def forget_version(self) -> None:
+        """The API server's history has gone back: whatever it shows next is the newest state."""
+        self._version = ""
+
     def take(self, lease: Lease, now_s: float) -> None:
         """The Lease as read or watched; one that is older than what we know is ignored."""
         meta = lease.metadata

@@ -26,6 +26,7 @@ import structlog
 from hami.core.errors import ApiError, GoneError, HamiError, TransportError
 from hami.core.lenient import lenient
 from hami.core.objects import ObjectMeta
+from hami.core.versions import is_older
 from hami.kube.backoff import Backoff
 from hami.kube.client import ApiClient
 from hami.kube.listing import PAGE_SIZE, ApiObject, pages
@@ -142,7 +143,10 @@ class Reflector(Generic[T]):
         backoff: Backoff | None = None,
         watch_seconds: int = _WATCH_SECONDS,
         silence_s: float = _SILENCE_S,
+        on_restored: Callable[[], None] | None = None,
     ) -> None:
+        """`on_restored()` says that the server's history has gone back (etcd was restored from a backup): what the
+        handler knows to be newer will never come. A complete list follows."""
         self._client = client
         self._path = path
         self._decoder = decoder
@@ -156,7 +160,10 @@ class Reflector(Generic[T]):
         self._backoff = backoff or Backoff()
         self._watch_seconds = watch_seconds
         self._silence_s = silence_s
+        self._on_restored = on_restored
         self._resource_version = ""
+        self._reached = ""
+        """The newest version that this server has shown, also before the last list."""
         self._log = log.bind(path=path)
         self.ready = asyncio.Event()
         """Set once the handler has had the first complete state; never cleared."""
@@ -212,10 +219,26 @@ class Reflector(Generic[T]):
     async def _complete(self, listing: Listing[T], version: str) -> None:
         self.stats.lists += 1
         self.stats.heard()
+        if is_older(version, self._reached):
+            self._take_restored(version)
         await listing.complete()
-        self._resource_version = version
+        self._go_on_from(version)
         self._backoff.reset()
         self.ready.set()
+
+    def _take_restored(self, version: str) -> None:
+        """Lists are consistent, so one that is older than what was seen before it comes from another history. What
+        handlers compared with theirs while it came has to come again. Raises GoneError."""
+        reached, self._reached = self._reached, ""
+        self._log.warning("the server's history has gone back", known=reached, listed=version)
+        if self._on_restored is not None:
+            self._on_restored()
+        raise GoneError(410, "Expired", f"version {version} was listed after {reached}: etcd has been restored")
+
+    def _go_on_from(self, version: str) -> None:
+        self._resource_version = version
+        if not is_older(version, self._reached):
+            self._reached = version
 
     async def _watch(self) -> None:
         self.stats.watches += 1
@@ -263,7 +286,7 @@ class Reflector(Generic[T]):
 
     async def _take(self, event: _WatchEvent) -> None:
         if event.type == "BOOKMARK":
-            self._resource_version = _bookmark_decoder.decode(event.object).metadata.resource_version
+            self._go_on_from(_bookmark_decoder.decode(event.object).metadata.resource_version)
         else:
             await self._deliver(event)
         self._backoff.reset()
@@ -275,7 +298,8 @@ class Reflector(Generic[T]):
         self.stats.events += 1
         await _finish(self._on_event(EventType(event.type), found))
         # Only after the handler has it: a watch that breaks in between brings the event once more.
-        self._resource_version = found.metadata.resource_version or self._resource_version
+        if found.metadata.resource_version:
+            self._go_on_from(found.metadata.resource_version)
 
     def _decode(self, event: _WatchEvent) -> T | None:
         if event.type not in EventType.__members__:

@@ -145,6 +145,11 @@ class Ledger:
         elif claim.state is ClaimState.RESERVED:
             self._apply_reserved(pod, claim, now_s, now_unix_s)
 
+    def forget_versions(self) -> None:
+        """The API server's history has gone back: what it shows next is the newest state of every pod."""
+        for claim in self._claims.values():
+            claim.resource_version = ""
+
     def forget(self, uid: str) -> None:
         """The pod is gone or finished."""
         self._ended.pop(uid, None)
