@@ -6,28 +6,24 @@ stopped or whose kubelet offers nothing is out, with a reason, and comes back by
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from hami.core import keys, units
+from hami.core import keys
 from hami.core.device_type import DeviceType, Registry
-from hami.core.errors import DecodeError
 from hami.core.model import Device
 from hami.core.objects import Node
 from hami.core.reasons import NODE_UNREGISTERED
 from hami.core.versions import is_older
-from hami.placement.handshake import HandshakeKind, read_handshake
+from hami.placement.handshake import HandshakeKind
+from hami.placement.vendor_cards import VendorCards, allocatable
 from hami.placement.vendor_locks import texts_on
 
 REQUESTING_LIMIT_S: Final = 60.0
 """A `Requesting_` stamp older than this, with nothing allocatable, means that the plugin is gone."""
-
-
-_DIGEST_BYTES: Final = 16
 _MOST_REMOVED: Final = 20_000
 
 
@@ -46,37 +42,6 @@ class CardsView(msgspec.Struct, frozen=True, gc=False):
     pair_scores: dict[str, dict[str, int]] = {}
     cordoned: frozenset[str] = frozenset()
     problem: str = ""
-
-
-class _Cards:
-    """One vendor on one node: decoded register, allocatable count, signs of life (monotonic seconds)."""
-
-    __slots__ = (
-        "alive_at_s",
-        "allocatable",
-        "devices",
-        "handshake",
-        "kind",
-        "pair_scores",
-        "problem",
-        "renewed",
-        "text_digests",
-    )
-
-    def __init__(self) -> None:
-        self.text_digests = (b"", b"")
-        """Of the register and the score annotation, to see that they changed (the texts are 5 KB a node); empty for
-        none."""
-        self.devices: tuple[Device, ...] = ()
-        self.pair_scores: dict[str, dict[str, int]] = {}
-        self.problem = ""
-        self.allocatable: int | None = None
-        self.handshake = ""
-        self.kind = HandshakeKind.ABSENT
-        self.alive_at_s = 0.0
-        self.renewed = False
-        """We saw a stamp of the plugin take the place of another one, so that its silence says something: a stamp that
-        an older plugin left behind is never renewed (`--heartbeat on-change`)."""
 
 
 class NodeRecord:
@@ -109,7 +74,7 @@ class NodeRecord:
         """Another node had this name before: what was written on that one is lost, pods may still be bound to it."""
         self.labels_match = True
         self.lease_expired = False
-        self.cards: dict[str, _Cards] = {}
+        self.cards: dict[str, VendorCards] = {}
         self.other_allocatable: tuple[tuple[str, int | None], ...] = ()
         """Extended resources that no vendor counts by now; one may when resources are renamed."""
         self.view = CardsView(problem=NODE_UNREGISTERED)
@@ -207,7 +172,7 @@ class Inventory:
     def _other_allocatable(self, node: Node) -> tuple[tuple[str, int | None], ...]:
         counted = [vendor.count_resource for vendor in self._registry]
         names = [name for name in node.status.allocatable or () if "/" in name and name not in counted]
-        return tuple((name, _allocatable(node, name)) for name in names)
+        return tuple((name, allocatable(node, name)) for name in names)
 
     def expire(self, now_s: float) -> list[str]:
         """Names of nodes whose cards left because their deadline has passed."""
@@ -223,21 +188,12 @@ class Inventory:
     def _apply_vendor(
         self, record: NodeRecord, vendor: DeviceType, node: Node, now_s: float, now_unix_s: float
     ) -> None:
-        register = node.annotations.get(vendor.register_key, "")
         cards = record.cards.get(vendor.word)
         if cards is None:
-            if not register:
+            if not node.annotations.get(vendor.register_key):
                 return
-            cards = record.cards[vendor.word] = _Cards()
-        texts = (register, node.annotations.get(vendor.score_key, "") if vendor.score_key else "")
-        digests = (_digest(texts[0]), _digest(texts[1]))
-        if digests != cards.text_digests:
-            cards.text_digests = digests
-            _decode(cards, vendor, node.name, texts)
-        cards.allocatable = _allocatable(node, vendor.count_resource)
-        text = node.annotations.get(vendor.handshake_key, "")
-        if text != cards.handshake:
-            _take_handshake(cards, text, now_s, now_unix_s)
+            cards = record.cards[vendor.word] = VendorCards()
+        cards.take(vendor, node, now_s, now_unix_s)
 
     def _reconsider(self, record: NodeRecord, cordoned: frozenset[str], now_s: float) -> bool:
         view = self._view(record, cordoned, now_s)
@@ -257,7 +213,7 @@ class Inventory:
         problem = ""
         for vendor in self._registry:
             cards = record.cards.get(vendor.word)
-            if cards is None or not cards.text_digests[0]:
+            if cards is None or not cards.is_registered:
                 continue
             out = self._out(cards, now_s)
             if out:
@@ -269,7 +225,7 @@ class Inventory:
             return CardsView(devices=devices, pair_scores=pair_scores, cordoned=cordoned)
         return CardsView(problem=problem or NODE_UNREGISTERED, cordoned=cordoned)
 
-    def _out(self, cards: _Cards, now_s: float) -> str:
+    def _out(self, cards: VendorCards, now_s: float) -> str:
         """Why the vendor's cards are out; empty if they are in."""
         if cards.problem:
             return cards.problem
@@ -279,7 +235,7 @@ class Inventory:
             return "kubelet offers no allocatable devices"
         silent_s = now_s - cards.alive_at_s
         limit_s = self._settings.reported_limit_s
-        if cards.kind is HandshakeKind.REPORTED and limit_s and silent_s >= limit_s and _counts(cards):
+        if cards.kind is HandshakeKind.REPORTED and limit_s and silent_s >= limit_s and cards.silence_counts:
             return f"the device plugin has been silent for {limit_s:.0f} s"
         if cards.kind is HandshakeKind.REQUESTING and cards.allocatable is None and silent_s >= REQUESTING_LIMIT_S:
             return f"the device plugin has not answered for {REQUESTING_LIMIT_S:.0f} s"
@@ -299,58 +255,6 @@ class Inventory:
         if ahead:
             record.queued = True
             heapq.heappush(self._deadlines, (min(ahead), record.name))
-
-
-def _take_handshake(cards: _Cards, text: str, now_s: float, now_unix_s: float) -> None:
-    handshake = read_handshake(text, now_unix_s)
-    first = not cards.handshake
-    cards.renewed = handshake.kind is not HandshakeKind.ABSENT and (
-        cards.renewed or (not first and handshake.kind is HandshakeKind.REPORTED)
-    )
-    asked = handshake.kind is HandshakeKind.REQUESTING
-    cards.alive_at_s = now_s - handshake.age_s if first or asked else now_s
-    cards.handshake, cards.kind = text, handshake.kind
-
-
-def _counts(cards: _Cards) -> bool:
-    """Whether silence after a `Reported` stamp takes the cards out: not while kubelet offers them and the stamp may be
-    one that nobody renews any more."""
-    return cards.renewed or cards.allocatable is None
-
-
-def _decode(cards: _Cards, vendor: DeviceType, node: str, texts: tuple[str, str]) -> None:
-    register, scores = texts
-    cards.devices, cards.pair_scores, cards.problem = (), {}, ""
-    try:
-        if register:
-            decoded = vendor.decode_register(register, f"node {node} annotation {vendor.register_key}")
-            first_of: dict[str, Device] = {}
-            for device in decoded:
-                first_of.setdefault(device.id, device)
-            cards.devices = tuple(first_of.values())
-    except DecodeError as error:
-        cards.problem = str(error)
-    try:
-        if scores:
-            cards.pair_scores = vendor.decode_pair_scores(scores, f"node {node} annotation {vendor.score_key}")
-    except DecodeError:
-        # Link quality only ranks cards: unreadable scores count 0, like missing ones, and keep no pod away.
-        cards.pair_scores = {}
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest() if text else b""
-
-
-def _allocatable(node: Node, resource: str) -> int | None:
-    """Allocatable count; None if kubelet says nothing about the resource."""
-    quantity = (node.status.allocatable or {}).get(resource)
-    if quantity is None:
-        return None
-    try:
-        return units.parse_whole(quantity)
-    except ValueError:
-        return None
 
 
 def _cordoned(annotations: Mapping[str, str]) -> frozenset[str]:

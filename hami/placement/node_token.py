@@ -1,6 +1,6 @@
 """Taking and giving back a node's hand-off token (design 3, bind step 2; spec/scheduler 2.7).
 
-`core.token` judges; this module reads, waits and writes what the verdict says.
+Whether a token that is in the way may be taken, `placement.token_owners` says; this module waits and writes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from hami.core.objects import Node, Pod
 from hami.core.token import (
     BindEpoch,
     Token,
-    TokenAction,
     encode_epoch,
     encode_token,
-    judge,
     parse_epoch,
     readable_token,
 )
@@ -30,11 +28,10 @@ from hami.placement.claims import ClaimState
 from hami.placement.in_flight import BindCall
 from hami.placement.inventory import NodeRecord
 from hami.placement.ports import Clock, ClusterWriter
+from hami.placement.token_owners import LOOK_AGAIN_S, TokenOwners
 from hami.placement.vendor_locks import held, own_locks, stamp_of, texts_on
 from hami.placement.world import World
 
-_LOOK_AGAIN_S: Final = 0.5
-"""Longest wait without a look at the owner, should an event be lost or the token expire meanwhile."""
 _HANDOVER_S: Final = 0.25
 _SERVED_HANDOVER_S: Final = 1.0
 """How long a free token is left to the device plugin, which removes it right after it marked the pod as served."""
@@ -42,7 +39,6 @@ _WRITES_AT_ONCE: Final = 32
 """Tokens on their way to a busy API server. More would only stand on their nodes while their Bindings wait in line."""
 _RELEASE_TRIES: Final = 5
 _RENEW_TRIES: Final = 5
-_MOST_MET: Final = 4096
 
 
 class HeldToken(msgspec.Struct, frozen=True):
@@ -63,22 +59,18 @@ class TokenKeeper:
         self._world = world
         self._writer = writer
         self._clock = clock
-        self._expiry_s = expiry_s
         self._pause_s = pause_s
         self._slots = asyncio.Semaphore(_WRITES_AT_ONCE)
-        self._owners: dict[str, tuple[float, Pod | None]] = {}
+        self._owners = TokenOwners(world, writer, clock, expiry_s, self.fence)
         self._unlisted: set[str] = set()
         """Nodes on which our epoch took the place of a strange one, though the list that this calls for is still owed:
         it may fail, and the epoch stays when the token is given back."""
-        self._met: dict[str, str] = {}
-        """Owner uid -> resourceVersion when its token was first in the way (docs/adr/0004)."""
         self.epoch = ""
 
     def begin_term(self, epoch: str) -> None:
-        """What was seen of owners in an earlier term says nothing about Bindings prepared since."""
+        """We lead from now on, under this epoch."""
         self.epoch = epoch
-        self._met.clear()
-        self._owners.clear()
+        self._owners.forget()
 
     async def acquire(self, call: BindCall, deadline_s: float) -> HeldToken:
         """Waits for the node's token and takes it. Raises BindError when it stays with another pod."""
@@ -90,7 +82,7 @@ class TokenKeeper:
             judged, epoch = record.lock, record.epoch
             token, written = readable_token(judged), _epoch_of(judged, epoch)
             busy = self._busy_locks(record, call)
-            if not busy and (token is None or await self._may_take(token, written, call)):
+            if not busy and (token is None or await self._owners.let_go(token, written, call)):
                 if token is not None and token.key != call.key and handed_over != judged:
                     # Whoever served the owner takes its token off next: two writes at once are one in vain.
                     handed_over = judged
@@ -104,7 +96,7 @@ class TokenKeeper:
                 self._check_time(call, deadline_s)
                 continue
             self._check_time(call, deadline_s, busy)
-            wait_s = min(deadline_s - self._clock.monotonic_s(), _LOOK_AGAIN_S)
+            wait_s = min(deadline_s - self._clock.monotonic_s(), LOOK_AGAIN_S)
             owner = f"pod/{token.key}" if token is not None else ""
             if not await self._world.signals.wait((f"node/{call.node}", owner), wait_s) and token is not None:
                 await self._look_past_the_watch(token, call)
@@ -215,64 +207,6 @@ class TokenKeeper:
         except (ApiError, TransportError):
             return False
         return True
-
-    async def _may_take(self, token: Token, written: BindEpoch | None, call: BindCall) -> bool:
-        if token.namespace == call.namespace and token.pod == call.name:
-            return True
-        owner = self._world.owner_on_record(token.namespace, token.pod)
-        if owner is None and token.pod:
-            owner = await self._read_owner(token, call.node)
-        verdict = judge(token, owner, call.node, self._clock.unix_s(), self._expiry_s)
-        if verdict.action is TokenAction.FENCE:
-            assert owner is not None
-            self._owners.pop(token.key, None)
-            return await self.fence(owner) or self._left_behind(owner, written, call)
-        if verdict.action is TokenAction.KEEP and owner is not None and not owner.spec.node_name:
-            return self._left_behind(owner, written, call)
-        return verdict.action is TokenAction.FREE
-
-    def _left_behind(self, owner: Pod, written: BindEpoch | None, call: BindCall) -> bool:
-        """Whether the token of a live unbound owner is a left-over that no Binding can follow any more.
-
-        A scheduler that was killed, or a Binding that nobody answered, leaves such tokens. Beside them stands which
-        version of the owner the Binding asks for: once the owner was written after that, it fails. Pods whose calls
-        wait for each other's tokens would never be written: then the owner's call is given up once, and kube-scheduler
-        writes the pod's condition (docs/adr/0004).
-        """
-        uid, version = owner.metadata.uid, owner.metadata.resource_version
-        if written is not None and written.is_past(owner):
-            return True
-        if written is None and owner.annotations.get(keys.VGPU_NODE) == call.node:
-            # An allocation on this node that was written before its Binding: upstream's scheduler is at work.
-            return False
-        running = self._world.in_flight.get(uid)
-        if running is not None and running.node == call.node:
-            self._met.pop(uid, None)
-            return False
-        if uid not in self._met:
-            if len(self._met) >= _MOST_MET:
-                self._met.pop(next(iter(self._met)))
-            self._met[uid] = version
-            if running is not None:
-                why = f"its hand-off token on node {call.node} was left behind; it has to be scheduled again"
-                self._world.in_flight.call_off(uid, why)
-        return written is None and self._met[uid] != version
-
-    async def _read_owner(self, token: Token, node: str) -> Pod | None:
-        now_s = self._clock.monotonic_s()
-        known = self._owners.get(token.key)
-        if known is not None and now_s - known[0] < _LOOK_AGAIN_S:
-            return known[1]
-        owner: Pod | None
-        try:
-            owner = await self._writer.get_pod(token.namespace, token.pod)
-        except NotFoundError:
-            owner = None
-        except (ApiError, TransportError) as error:
-            raise BindError(f"cannot read pod {token.key}, which holds node {node}: {error}") from error
-        self._owners = {key: value for key, value in self._owners.items() if now_s - value[0] < _LOOK_AGAIN_S}
-        self._owners[token.key] = (now_s, owner)
-        return owner
 
     async def _take(self, call: BindCall, version: str, before: BindEpoch | None) -> HeldToken | None:
         """Writes our token in the place of what stood there; None if somebody else wrote the node meanwhile.
