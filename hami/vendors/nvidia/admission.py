@@ -61,7 +61,8 @@ def admit(container: Container, config: NvidiaConfig) -> ContainerChange | Refus
     if isinstance(limits, Refusal):
         return limits
     if limits is None:
-        return ContainerChange(found=False, env=env + hiding_env(container, config, foreign=False))
+        env += hiding_env(container, config, foreign=False)
+        return ContainerChange(found=False, env=env, warnings=tuple(_warnings_without_cards(container, config)))
     if config.gpu_core_policy not in ("", _DEFAULT_POLICY):
         env += ((ENV_CORE_POLICY, config.gpu_core_policy),)
     sets_visible = ENV_VISIBLE_DEVICES in [variable.name for variable in container.env or ()]
@@ -126,6 +127,14 @@ def _warnings(container: Container, *, sets_visible: bool) -> Iterator[str]:
         yield f"container {container.name}: what envFrom brings cannot be checked here; {problem}"
 
 
+def _warnings_without_cards(container: Container, config: NvidiaConfig) -> Iterator[str]:
+    """Of a count of 0 beside an amount: the pod stays with its scheduler, to which no node offers the amount."""
+    wish = _wish_without_count(container, config)
+    if wish and str(resource(container, wish)) != "0":
+        count = config.resource_count_name
+        yield f"container {container.name} asks for {wish} of no card: {count} is 0. Leave both out, or ask for a card"
+
+
 def _is_extended(resource_name: str) -> bool:
     return "/" in resource_name and not resource_name.startswith("kubernetes.io/")
 
@@ -151,7 +160,8 @@ def _limits(container: Container, config: NvidiaConfig) -> tuple[tuple[str, str]
 
 def _wish_without_count(container: Container, config: NvidiaConfig) -> str:
     names = (config.resource_core_name, config.resource_memory_name, config.resource_memory_percentage_name)
-    return next((name for name in names if resource(container, name) is not None), "")
+    asked = [name for name in names if resource(container, name) is not None]
+    return next((name for name in asked if str(resource(container, name)) != "0"), asked[0] if asked else "")
 
 
 def _whole_memory(container: Container, config: NvidiaConfig) -> bool:
