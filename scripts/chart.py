@@ -36,19 +36,106 @@ GENERATED: Final = "# Generated from charts/hami by `make chart`; edit that.\n"
 NO_EFFECT: Final = "NONE"
 RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 DURATION: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
+NAME: Final = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+"""Of objects. Kubernetes refuses others, and a template that got a colon or a quote would fail with a line number."""
+PORT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": 65535}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _text(pattern: str, longest: int = 0) -> dict[str, Any]:
+    return {"type": "string", "pattern": pattern} | ({"maxLength": longest} if longest else {})
+
+
+def _words(*known: str) -> dict[str, Any]:
+    """Some of the known words, between commas."""
+    word = f"({'|'.join(known)})"
+    return _text(rf"^{word}([ ,]+{word})*$")
+
+
 TYPES: Final[dict[str, dict[str, Any]]] = {
     "string": {"type": "string"},
     "boolean": {"type": "boolean"},
     "integer": {"type": "integer"},
     "number": {"type": "number"},
-    "list": {"type": "array"},
     "map": {"type": "object"},
     "texts": {"type": "object", "additionalProperties": {"type": "string"}},
     "any": {},
     "switch": {"enum": [True, False, "true", "false"]},
-    "resource": {"type": "string", "pattern": RESOURCE},
-    "duration": {"type": "string", "pattern": DURATION},
+    "resource": _text(RESOURCE),
+    "duration": _text(DURATION),
+    "name": _text(rf"^({NAME})?$", 253),
+    "name+": _text(rf"^{NAME}$", 63),
+    "label": _text(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", 63),
+    "rate": {
+        "anyOf": [
+            {"type": "number", "minimum": 1, "maximum": 10000},
+            _text(r"^([0-9]+(\.[0-9]+)?)?$"),
+            {"type": "null"},
+        ]
+    },
+    "seconds": {
+        "anyOf": [{"type": "number", "minimum": 0, "maximum": 600}, _text(r"^([0-9]+(\.[0-9]+)?)?$"), {"type": "null"}]
+    },
+    "wait": {"anyOf": [_text(rf"^(0|({DURATION[1:-1]})?)$"), {"type": "null"}]},
+    "share": {"anyOf": [{"type": "integer", "minimum": 0}, _text(r"^[0-9]+%$"), {"type": "null"}]},
+    "names": _list(_text(rf"^{NAME}$", 63)),
+    "labels": {
+        "type": "object",
+        "additionalProperties": _text(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", 63),
+    },
+    "registry": _text(r"^([A-Za-z0-9\[][A-Za-z0-9._:/\[\]-]*)?$"),
+    "repository": _text(r"^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$"),
+    "tag": _text(r"^([A-Za-z0-9_][A-Za-z0-9_.-]*(@sha256:[0-9a-f]{64})?)?$"),
+    "folder": _text(r"^/[A-Za-z0-9._/@+~-]*$"),
+    "driver": _text(r"^(|auto|/[A-Za-z0-9._/@+~-]*)$"),
+    "listener": _text(r"^[A-Za-z0-9.:/\[\]-]+$"),
+    "port": PORT,
+    "host": _text(r"^[A-Za-z0-9.:\[\]-]*$"),
+    "urlpath": _text(r"^(/[A-Za-z0-9._~/%-]*)?$"),
+    "word": _text(r"^[A-Za-z0-9_.-]*$"),
+    "policies": _words("binpack", "mutex", "numa", "spread", "topology-aware"),
+    "strategies": _words("envvar", "volume-mounts", "cdi-annotations", "cdi-cri"),
+    "level": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 100}, _text(r"^[0-9]*$")]},
+    "maps": _list({"type": "object"}),
+    "arguments": _list({"type": ["string", "number", "boolean"]}),
+    "users": _list(_text(r"^[^'\s]+$")),
+    "secrets": _list(
+        {
+            "anyOf": [
+                _text(rf"^{NAME}$"),
+                {"type": "object", "required": ["name"], "properties": {"name": _text(rf"^{NAME}$")}},
+            ]
+        }
+    ),
+    "variables": {
+        "anyOf": [
+            _list(
+                {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {key: {"type": "string"} for key in ("name", "value")},
+                }
+            ),
+            {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+        ]
+    },
+    "selector": {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {"matchLabels": {"type": "object"}, "matchExpressions": _list({"type": "object"})},
+            },
+            {"type": "array", "maxItems": 0},
+        ]
+    },
 }
+OPTIONAL_WHEN_EMPTY: Final[tuple[Any, ...]] = ("", None, False, [], {})
+"""Defaults that a key without a value means too."""
+MAY_BE_NOTHING: Final = ("name", "label", "registry", "texts", "labels", "arguments", "maps", "map", "any", "string")
+"""Types of which nothing is a value, whatever the default: `priorityClassName:` is no priority class."""
 
 
 def leaves() -> dict[str, tuple[str, str]]:
@@ -73,9 +160,9 @@ def rule(kind: str, meaning: str) -> dict[str, Any]:
         meaning = f"No effect: {meaning}."
     elif choice := re.fullmatch(r"\[(.+)\]", word):
         found = {"enum": choice[1].split("|")}
-    elif bounded := re.fullmatch(r"(integer|number)(>=?)(\d+)", word):
+    elif bounded := re.fullmatch(r"(integer|number)(>=?)(\d+)(?:<=(\d+))?", word):
         bound = "minimum" if bounded[2] == ">=" else "exclusiveMinimum"
-        found = {"type": bounded[1], bound: int(bounded[3])}
+        found = {"type": bounded[1], bound: int(bounded[3])} | ({"maximum": int(bounded[4])} if bounded[4] else {})
     else:
         found = dict(TYPES[word])
     if kind.endswith("?") and "type" in found:
@@ -84,7 +171,11 @@ def rule(kind: str, meaning: str) -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    """values.schema.json. Unknown keys pass: the notes name them (contract 3.7)."""
+    """values.schema.json. Unknown keys pass: the notes name them (contract 3.7).
+
+    A key without a value (`scheduler:` and nothing under it) takes the chart's default away: what the templates cannot
+    do without is required, so that helm names it.
+    """
     root: dict[str, Any] = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart hami",
@@ -94,10 +185,33 @@ def schema() -> dict[str, Any]:
     for path, (kind, meaning) in leaves().items():
         *parents, last = path.split(".")
         place = root
+        needed = kind != NO_EFFECT and not kind.startswith("optional ")
         for parent in parents:
+            if needed:
+                _require(place, parent)
             place = place["properties"].setdefault(parent, {"type": "object", "properties": {}})
+        if needed and _has_no_nothing(kind, default(path)):
+            _require(place, last)
         place["properties"][last] = rule(kind, meaning)
     return root
+
+
+def _require(place: dict[str, Any], key: str) -> None:
+    required = place.setdefault("required", [])
+    if key not in required:
+        required.append(key)
+
+
+def _has_no_nothing(kind: str, value: Any) -> bool:
+    return not kind.endswith("?") and kind not in MAY_BE_NOTHING and value not in OPTIONAL_WHEN_EMPTY
+
+
+def default(path: str) -> Any:
+    """What values.yaml has at that path; None where it has nothing."""
+    place: Any = yaml.safe_load((CHART / "values.yaml").read_text())
+    for key in path.split("."):
+        place = place.get(key) if isinstance(place, dict) else None
+    return place
 
 
 def known_values() -> dict[str, Any]:

@@ -22,8 +22,8 @@
 {{- define "hami.nodeConfigMap" -}}{{ default (include "hami.devicePlugin" .) .Values.devicePlugin.nodeConfiguration.externalConfigName }}{{- end -}}
 
 {{- define "hami.selectorLabels" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "hami.labels" -}}
@@ -83,7 +83,7 @@ v{{ $version }}{{ if eq (len (splitList "." $version)) 2 }}.0{{ end }}
 {{/* Arguments: root, lists (of names of pull secrets). */}}
 {{- define "hami.pullSecrets" -}}
 {{- $names := list -}}
-{{- range concat (list .root.Values.global.imagePullSecrets) .lists -}}
+{{- range concat (list (.root.Values.global.imagePullSecrets | default list)) .lists -}}
 {{- range . -}}
 {{- $names = append $names (ternary . (get (ternary (dict) . (kindIs "string" .)) "name") (kindIs "string" .)) -}}
 {{- end -}}
@@ -91,7 +91,7 @@ v{{ $version }}{{ if eq (len (splitList "." $version)) 2 }}.0{{ end }}
 {{- with uniq $names }}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}
