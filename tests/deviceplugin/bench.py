@@ -164,6 +164,12 @@ class Bench:
         except TimeoutError:
             raise AssertionError(f"not within {DEADLINE_S} s: {what}") from None
 
+    def was_unhealthy(self, replica: str) -> bool:
+        """Whether kubelet has ever heard so of it: a card that had an error comes back by itself, soon."""
+        return any(
+            replica == each.ID and each.health == "Unhealthy" for devices in self.kubelet.lists for each in devices
+        )
+
     def lists_of_pods(self) -> int:
         """How often somebody has listed pods, as far as the API server remembers."""
         return sum(each.verb == "list" and each.resource == "pods" for each in self.api.seen)

@@ -147,9 +147,10 @@ async def test_configuration_notes_become_events_on_the_node(node: Bench) -> Non
 async def test_an_error_event_takes_a_card_out_and_quiet_brings_it_back(node: Bench) -> None:
     await node.start_plugin()
     node.profile.write_text(CARDS + "faults: {xids: [{index: 0, xid: 79}, {index: 1, xid: 31}]}\n")
-    await node.until(lambda: node.kubelet.devices[f"{A}-0"] == "Unhealthy", "kubelet hears of it")
-    assert node.kubelet.devices[f"{B}-0"] == "Healthy"
+    await node.until(lambda: node.was_unhealthy(f"{A}-0"), "kubelet hears of it")
     await node.until(lambda: node.kubelet.devices[f"{A}-0"] == "Healthy", "kubelet hears of the recovery")
+    assert not node.was_unhealthy(f"{B}-0")
+    await node.until(lambda: len(node.events.on_nodes) >= 2, "both are said")
     reasons = [reason for _, reason, _ in node.events.on_nodes]
     assert reasons == ["CardUnhealthy", "CardHealthy"]
     assert "XID 79" in node.events.on_nodes[0][2]

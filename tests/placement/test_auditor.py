@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
@@ -18,6 +17,7 @@ from hami.placement.auditor import Auditor
 from hami.placement.claims import ClaimState
 from hami.placement.world import World
 from tests.placement.fakes import NVIDIA, FakeClock, FakeEvents, annotated, container, make_node, make_pod, make_world
+from tests.placement.test_world import CostlyClock
 
 
 def bound_pod(name: str, memory_mib: int = 1000, *, node: str = "n1", text: str | None = None, version: int = 5) -> Pod:
@@ -159,7 +159,7 @@ async def test_an_init_container_that_asks_for_more_is_no_difference(setup: Setu
 
 async def test_an_audit_of_many_pods_gives_way(setup: Setup) -> None:
     """Promise 7, by the auditor's own measure: no turn of the loop waits for more than a few slices."""
-    setup.world.clock = RealClock()
+    setup.world.clock = CostlyClock()
     for number in range(3000):
         pod = bound_pod(f"p{number}", 1, node=f"m{number % 300}")
         setup.world.on_pod(pod)
@@ -177,13 +177,5 @@ async def test_an_audit_of_many_pods_gives_way(setup: Setup) -> None:
     in_memory, turns = turns, 0
     assert await setup.auditor.check_list() == []
     counter.cancel()
-    assert in_memory > 3
-    assert turns > 3
-
-
-class RealClock:
-    def monotonic_s(self) -> float:
-        return time.monotonic()
-
-    def unix_s(self) -> float:
-        return time.time()
+    assert in_memory > 10
+    assert turns > 10
