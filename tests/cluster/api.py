@@ -20,6 +20,8 @@ from tests.cluster.pki import Pair
 from tests.cluster.processes import PATIENCE_S, NotYetError
 
 Object = dict[str, Any]
+RETRY_S = 0.2
+OUT_OF_TIME = (429, 500, 503, 504)
 IDLE_S = 30.0
 """kube-apiserver closes connections that were idle for 90 s; a write that meets that fails and may not be repeated."""
 
@@ -31,6 +33,12 @@ class ApiError(NotYetError):
         super().__init__(f"{method} {path}: {status} {body[:500]}")
         self.status = status
         self.body = body
+
+    @property
+    def passes(self) -> bool:
+        """Whether the server is merely out of time, or etcd behind it: then it may or may not have done it. What a
+        webhook did is another matter."""
+        return self.status in OUT_OF_TIME and "webhook" not in self.body
 
 
 class Api:
@@ -69,7 +77,25 @@ class Api:
 
     def post(self, path: str, body: Object) -> Any:
         """Create an object."""
-        return self.call("POST", path, body)
+        try:
+            return self.call("POST", path, body)
+        except ApiError as error:
+            if not error.passes:
+                raise
+        return self._post_again(path, body)
+
+    def _post_again(self, path: str, body: Object) -> Any:
+        """After a try that may have reached the server."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            time.sleep(RETRY_S)
+            try:
+                return self.call("POST", path, body)
+            except ApiError as error:
+                if error.status == http.client.CONFLICT and "name" in body["metadata"]:
+                    return self.get(f"{path.partition('?')[0]}/{body['metadata']['name']}")
+                if not error.passes or time.monotonic() > deadline:
+                    raise
 
     def merge_patch(self, path: str, body: Object) -> Any:
         """JSON merge patch."""
@@ -95,8 +121,21 @@ class Api:
                 pass
 
     def call(self, method: str, path: str, body: Object | None = None, content_type: str = "application/json") -> Any:
-        """One request; decoded JSON back. Raises ApiError for an error status, OSError when nothing answers."""
+        """One request, but for a POST again while the server is out of time; decoded JSON back.
+
+        Raises ApiError for an error status, OSError when nothing answers.
+        """
         payload = None if body is None else json.dumps(body)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._call_once(method, path, payload, content_type)
+            except ApiError as error:
+                if method == "POST" or not error.passes or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_S)
+
+    def _call_once(self, method: str, path: str, payload: str | None, content_type: str) -> Any:
         try:
             status, text = self._exchange(method, path, payload, content_type)
         except (http.client.HTTPException, ConnectionError):

@@ -76,8 +76,7 @@ class HamiScheduler:
         """Start the proxy and the process; return when it says that it is ready."""
         self.make_certificates()
         self.proxy.start()
-        server = self.proxy.url if self._proxied else None
-        kubeconfig = self._plane.kubeconfig(self.name, self._pair, server=server)
+        kubeconfig = self._write_kubeconfig()
         address = self.url.removeprefix("https://")
         command = [HAMI, "scheduler", "--kubeconfig", kubeconfig, "--http_bind", address]
         command += ["--cert_file", self.certificates / "tls.crt", "--key_file", self.certificates / "tls.key"]
@@ -99,16 +98,20 @@ class HamiScheduler:
     def start_to_be_killed(self, faults: Sequence[Fault]) -> None:
         """Start the process anew with these faults armed from its first moment, the first of them as its kill.
 
-        Not before the proxy has forgotten the last process: an answer to that one may still be on its way, and would
-        strike the fault while there is nobody to kill.
+        It has a port of the proxy to itself: a request of the last process, or an answer to it, may still be on its
+        way, and would strike the fault while there is nobody to kill.
         """
         self.process.kill()
-        wait_until(lambda: not self.proxy.connections, PATIENCE_S, f"{self.name} is gone from its proxy")
-        self.proxy.reset()
+        self.proxy.listen_anew()
+        self._write_kubeconfig()
         faults[0].callback = self.process.kill
         for fault in faults:
             self.proxy.add(fault)
         self.process.start()
+
+    def _write_kubeconfig(self) -> Path:
+        """Always the same file, with the way to kube-apiserver in it."""
+        return self._plane.kubeconfig(self.name, self._pair, server=self.proxy.url if self._proxied else None)
 
     def wait_ready(self) -> None:
         """Return when `/readyz` says 200: synced with the API server."""
@@ -126,7 +129,8 @@ class HamiScheduler:
 
     def install_webhook(self) -> None:
         """Register the webhook with kube-apiserver; returns when that asks it."""
-        self._plane.kubectl("apply", "-f", str(self._plane.webhook_manifest(self.certificates / "ca.crt")))
+        manifest = str(self._plane.webhook_manifest(self.certificates / "ca.crt"))
+        wait_until(lambda: self._plane.kubectl("apply", "-f", manifest), PATIENCE_S, "the webhook's configuration")
         wait_until(lambda: self._admitted_for() == SCHEDULER_NAME, PATIENCE_S, "the webhook is asked")
 
     def remove_webhook(self) -> None:

@@ -18,7 +18,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.pods import Workspace
 from tests.cluster.processes import missing_tools
 
-LIMIT_S = 1200
+LIMIT_S = 1800
 """For one test. Waits within end earlier and say what they waited for."""
 RUNNING: list[Cluster] = []
 BARE: list[ControlPlane] = []

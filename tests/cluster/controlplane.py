@@ -17,11 +17,12 @@ from pathlib import Path
 from tests.cluster.api import Api
 from tests.cluster.build import Binaries
 from tests.cluster.pki import Authority, Pair, write_key, write_public_key
-from tests.cluster.processes import PATIENCE_S, NotYetError, Process, free_ports, wait_until
+from tests.cluster.processes import PATIENCE_S, NotReadyError, NotYetError, Process, free_ports, wait_until
 
 MANIFESTS = Path(__file__).parent / "manifests"
 SCHEDULER_NAME = "hami-scheduler"
 SYSTEM_NAMESPACE = "hami-system"
+MOST_RESTARTS = 3
 BIND_TIMEOUT_S = 30
 """The chart's default of `scheduler.bindTimeoutSeconds`."""
 
@@ -98,9 +99,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start everything and return when it is ready, with the system namespace and our roles in place."""
-        self.etcd.start()
-        self.apiserver.start()  # waits for etcd by itself
-        self.wait_http(self.apiserver, f"{self.server}/readyz", PATIENCE_S)
+        self.start_api()
         self.controller_manager.start()
         self.default_scheduler.start()
         if self.with_hami:
@@ -112,9 +111,32 @@ class ControlPlane:
             (self.hami_kube_scheduler, self.ports.hami_kube_scheduler),
         ):
             if process in self.processes():
-                self.wait_http(process, f"https://127.0.0.1:{port}/healthz", PATIENCE_S)
+                self._wait_up(process, f"https://127.0.0.1:{port}/healthz")
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         wait_until(lambda: self.api.exists(account), PATIENCE_S, "service account default")
+
+    def start_api(self) -> None:
+        """Start etcd and kube-apiserver only; return when that is ready."""
+        self.etcd.start()
+        self.apiserver.start()  # waits for etcd by itself
+        self.wait_api()
+
+    def wait_api(self) -> None:
+        """Return when kube-apiserver, which was started, is ready."""
+        self._wait_up(self.apiserver, f"{self.server}/readyz")
+
+    def _wait_up(self, process: Process, url: str) -> None:
+        """Return when `url` answers 200. What ends meanwhile is started again as kubelet does it, a few times: each of
+        these gives up where the one that it needs lets it wait, on a machine that stands still for instance."""
+        for _ in range(MOST_RESTARTS):
+            try:
+                self.wait_http(process, url, PATIENCE_S)
+                return
+            except NotReadyError:
+                if process.alive:
+                    raise
+                process.start()
+        self.wait_http(process, url, PATIENCE_S)
 
     def _install_roles(self) -> None:
         """The namespace and roles that the chart would make; those of an earlier start stay."""
@@ -122,7 +144,8 @@ class ControlPlane:
         kind = {"apiVersion": "v1", "kind": "Namespace"}
         namespace.write_text(json.dumps({**kind, "metadata": {"name": SYSTEM_NAMESPACE}}))
         manifests = (namespace, MANIFESTS / "scheduler-rbac.yaml", MANIFESTS / "device-plugin-rbac.yaml")
-        self.kubectl("apply", *(f"--filename={manifest}" for manifest in manifests))
+        files = [f"--filename={manifest}" for manifest in manifests]
+        wait_until(lambda: self.kubectl("apply", *files), PATIENCE_S, "our roles")
 
     def stop(self) -> None:
         """Kill everything: the state is thrown away, so nobody needs time to tidy up."""

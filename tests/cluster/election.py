@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from tests.cluster.api import Api
 from tests.cluster.processes import Process
 
+T = TypeVar("T")
 LEASE_S = 8
 ELECTION = f"""leaderElection:
   leaderElect: true
@@ -38,6 +40,17 @@ def let_hami_follow(api: Api) -> None:
     account = {"kind": "ServiceAccount", "name": "hami-scheduler", "namespace": "hami-system"}
     binding = {"metadata": {"name": "hami-leader"}, "roleRef": ROLE, "subjects": [account]}
     api.post(f"{RBAC}/rolebindings", binding)
+
+
+def kept_up(process: Process, probe: Callable[[], T]) -> Callable[[], T]:
+    """The probe, after what kubelet does: a kube-scheduler that loses its lease ends, by chance on a busy machine."""
+
+    def looked() -> T:
+        if not process.alive:
+            process.start()
+        return probe()
+
+    return looked
 
 
 def on_host(host: str, process: Process, log: Path, replaced: Mapping[str, str]) -> Process:

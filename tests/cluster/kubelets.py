@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import signal
 import ssl
 import sys
 from pathlib import Path
 from typing import Any
 
+from hami.core.errors import TransportError
+from hami.sim.errors import StatusError
 from hami.sim.kubelet import ContainerStart, Kubelet, KubeletConfig, SimulatedRunner
 
 HEARTBEAT_S = 60.0
@@ -84,4 +87,9 @@ async def run(spec: KubeletSpec) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(run(KubeletSpec.read(Path(sys.argv[1]))))
+    try:
+        asyncio.run(run(KubeletSpec.read(Path(sys.argv[1]))))
+    except (TransportError, StatusError) as error:
+        # A node that cannot register yet, with an API server that stands still: as a kubelet, it begins anew.
+        print(error, flush=True)
+        os.execv(sys.executable, [sys.executable, "-m", "tests.cluster.kubelets", *sys.argv[1:]])

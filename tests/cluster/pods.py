@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from tests.cluster import results
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.processes import PATIENCE_S, wait_until
 
@@ -18,6 +20,10 @@ TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
 BIND_PHASE = "hami.io/bind-phase"
 CHOSEN_NODE = "hami.io/vgpu-node"
 NODE_LOCK = "hami.io/mutex.lock"
+
+OUT_OF_TIME = ("is the API server slow?", "the API server: ", "earlier calls took all of")
+"""In what kubelet says of a pod that it fails: our plugin's words for an Allocate that is not done in its time."""
+MOST_OFTEN_ANEW = 3
 
 Limits = Mapping[str, int]
 
@@ -90,6 +96,8 @@ class Workspace:
         self.api = api
         self.name = f"{prefix}-{next(self._names)}".replace("_", "-")[:60]
         self.path = f"/api/v1/namespaces/{self.name}"
+        self._asked: dict[str, Object] = {}
+        self._made_anew: Counter[str] = Counter()
 
     def create(self, labels: Mapping[str, str] | None = None) -> None:
         """Make the namespace and wait until pods can be made in it."""
@@ -110,12 +118,46 @@ class Workspace:
 
     def add(self, pod: Object) -> Object:
         """Create a pod."""
+        self._asked[pod["metadata"]["name"]] = pod
         created: Object = self.api.post(f"{self.path}/pods", pod)
         return created
+
+    def add_all(self, pods: Iterable[Object]) -> None:
+        """Create many pods at once over several connections."""
+        wanted = list(pods)
+        self._asked |= {pod["metadata"]["name"]: pod for pod in wanted}
+        self.api.post_all(f"{self.path}/pods", wanted)
+
+    def tended(self) -> list[Object]:
+        """All pods, as a controller leaves them: kubelet fails a pod for good whose plugin ran out of time, on a
+        machine that stood still for instance, and another takes its place."""
+        pods = self.pods()
+        replaced = [pod["metadata"]["name"] for pod in pods if self._is_out_of_time(pod)]
+        for name in replaced:
+            self._made_anew[name] += 1
+            results.note("Pods that kubelet failed because the plugin ran out of time", f"{self.name}/{name}", "anew")
+            self.remove(name)
+            self.add_stubbornly([self._asked[name]])
+        return self.pods() if replaced else pods
+
+    @property
+    def made_anew(self) -> int:
+        """How many pods took the place of such failed ones."""
+        return self._made_anew.total()
+
+    def some_wait(self) -> bool:
+        """Whether there is a pod that no node was chosen for yet."""
+        return bool(self.api.items(f"{self.path}/pods", fieldSelector="spec.nodeName=", limit="1"))
+
+    def _is_out_of_time(self, pod: Object) -> bool:
+        name, status = pod["metadata"]["name"], pod["status"]
+        out_of_time = status["phase"] == "Failed" and any(one in status.get("message", "") for one in OUT_OF_TIME)
+        return out_of_time and name in self._asked and self._made_anew[name] < MOST_OFTEN_ANEW
 
     def add_stubbornly(self, pods: Iterable[Object], timeout_s: float = PATIENCE_S) -> None:
         """Create pods as a controller would: try each again while the webhook is away, never twice."""
         for pod in pods:
+            self._asked[pod["metadata"]["name"]] = pod
             wait_until(functools.partial(self._try_add, pod), timeout_s, f"pod {pod['metadata']['name']} accepted")
 
     def _try_add(self, pod: Object) -> bool:
@@ -163,10 +205,33 @@ class Workspace:
         assert event is not None
         return event
 
+    def add_refused(self, pod: Object, reason: str, text: str = "") -> Event:
+        """Create a pod that fits nowhere by what the API server says now, and return its event with this reason.
+
+        Our scheduler hears of it a moment later. One that is bound before that is made anew.
+        """
+        name = pod["metadata"]["name"]
+
+        def told() -> tuple[bool, list[Event]]:
+            bound = "nodeName" in self.pod(name)["spec"]
+            events = [one for one in self.events(name) if one.reason == reason and text in one.message]
+            assert bound or events, self._situation(self.pod(name))
+            return bound, events
+
+        for _ in range(MOST_OFTEN_ANEW):
+            self.add(pod)
+            bound, events = wait_until(told, PATIENCE_S, f"pod {name} refused")
+            if not bound:
+                return events[0]
+            self.remove(name)
+        raise AssertionError(f"pod {name} is bound again and again, though it fits nowhere")
+
     def wait_phase(self, name: str, phase: str = "Running", timeout_s: float = PATIENCE_S) -> Object:
         """The pod, once it is in this phase."""
 
         def reached() -> Object | None:
+            if phase == "Running":
+                self.tended()
             pod = self.pod(name)
             assert pod["status"]["phase"] == phase, self._situation(pod)
             return pod
@@ -191,7 +256,7 @@ class Workspace:
         """All pods, once `count` of them run."""
 
         def running() -> list[Object]:
-            pods = self.pods()
+            pods = self.tended()
             waiting = [pod for pod in pods if pod["status"]["phase"] != "Running"]
             names = [self._situation(pod) for pod in waiting[:3]]
             assert len(pods) - len(waiting) >= count, f"{len(waiting)} of {len(pods)} not running, first {names}"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import itertools
-import os
 import random
 import shutil
 import signal
@@ -19,7 +17,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 POLL_INTERVAL_S = 0.05
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 """The shortest time limit of a wait. A limit ends a hang and says nothing about speed: how long something took is a
 figure that is printed, and no machine is too slow or too busy for these tests."""
 LOWEST_PORT = 10240
@@ -123,7 +121,8 @@ class Process:
         assert not self.alive, f"{self.name} runs already"
         self.starts += 1
         tied = ["setpriv", "--pdeathsig", "KILL", "--", *self.command]
-        with self.log.open("ab") as log:
+        # Held meanwhile, so that whoever kills a child that already works, kills this one.
+        with self.log.open("ab") as log, self._lock:
             log.write(f"--- start {self.starts}: {' '.join(self.command)}\n".encode())
             log.flush()
             self._child = subprocess.Popen(
@@ -132,22 +131,25 @@ class Process:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal if the child still runs."""
-        pid = self.pid
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        self._signalled(number)
+
+    def _signalled(self, number: int) -> subprocess.Popen[bytes] | None:
+        """The child that was sent the signal, if it still ran; another thread may start the next one meanwhile."""
+        with self._lock:
+            child = self._child
+            if child is not None and child.poll() is None:
+                child.send_signal(number)
+            return child
 
     def kill(self) -> None:
         """SIGKILL and wait: afterwards the child does nothing any more. Raises NotReadyError when it does not go."""
-        child = self._child
-        self.signal(signal.SIGKILL)
+        child = self._signalled(signal.SIGKILL)
         if not _ended(child, PATIENCE_S):
             raise NotReadyError(f"{self.name} was killed and is still there after {PATIENCE_S:.0f} s")
 
     def stop(self, timeout_s: float = PATIENCE_S) -> int | None:
         """SIGTERM, then SIGKILL at the deadline; returns the exit code."""
-        child = self._child
-        self.signal(signal.SIGTERM)
+        child = self._signalled(signal.SIGTERM)
         if not _ended(child, timeout_s):
             self.kill()
         return child.returncode if child is not None else None

@@ -84,7 +84,7 @@ def test_kube_apiserver_killed_in_the_middle_of_forty_pods(cluster: Cluster, wor
 
     def all_run() -> bool:
         revive(cluster)
-        pods = workspace.pods()
+        pods = workspace.tended()
         return len(pods) == PODS and all(pod["status"]["phase"] == "Running" for pod in pods)
 
     wait_until(all_run, 2 * PATIENCE_S, f"{PODS} pods run", interval_s=0.5)

@@ -6,7 +6,7 @@ import json
 import socket
 import ssl
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.components import Cluster
 from tests.cluster.conftest import running
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.election import LEASE, let_hami_follow, with_election
+from tests.cluster.election import LEASE, kept_up, let_hami_follow, with_election
 from tests.cluster.pods import Workspace, gpu_pod
 from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.tools.audit import audit_cluster
@@ -28,6 +28,15 @@ def cluster(plane: ControlPlane) -> Iterator[Cluster]:
         let_hami_follow(cluster.api)
         cluster.add_nodes(["a100x4"])
         yield cluster
+
+
+def until(cluster: Cluster, probe: Callable[[], bool], what: str) -> None:
+    wait_until(kept_up(cluster.plane.hami_kube_scheduler, probe), PATIENCE_S, what)
+
+
+def runs(space: Workspace, name: str) -> bool:
+    space.tended()
+    return bool(space.pod(name)["status"]["phase"] == "Running")
 
 
 def filtered(cluster: Cluster) -> str:
@@ -45,10 +54,10 @@ def filtered(cluster: Cluster) -> str:
 
 def test_the_host_of_the_real_holder_leads(cluster: Cluster, workspace: Workspace) -> None:
     workspace.add(gpu_pod("p", {"gpu": 1, "gpumem": 1000}))
-    workspace.wait_phase("p")
+    until(cluster, lambda: runs(workspace, "p"), "p runs")
     holder = cluster.api.get(LEASE)["spec"]["holderIdentity"]
     assert holder.rpartition("_")[0] == socket.gethostname()
-    wait_until(lambda: filtered(cluster) == "", PATIENCE_S, "the extender leads")
+    until(cluster, lambda: filtered(cluster) == "", "the extender leads")
 
 
 def test_a_lease_that_ends_ends_leadership_and_a_new_holder_brings_it_back(
@@ -57,7 +66,6 @@ def test_a_lease_that_ends_ends_leadership_and_a_new_holder_brings_it_back(
     cluster.plane.hami_kube_scheduler.kill()
     wait_until(lambda: "has expired" in filtered(cluster), PATIENCE_S, "the extender refuses")
     workspace.add(gpu_pod("p", {"gpu": 1, "gpumem": 1000}))
-    cluster.plane.hami_kube_scheduler.start()
-    workspace.wait_phase("p")
-    wait_until(lambda: filtered(cluster) == "", PATIENCE_S, "the extender leads again")
+    until(cluster, lambda: runs(workspace, "p"), "p runs")
+    until(cluster, lambda: filtered(cluster) == "", "the extender leads again")
     assert audit_cluster(cluster.plane.admin_kubeconfig).faults == []

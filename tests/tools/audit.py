@@ -285,7 +285,7 @@ class Client:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(self._server + path, headers=headers)
-        with urllib.request.urlopen(request, timeout=60, context=self._tls) as response:
+        with urllib.request.urlopen(request, timeout=120, context=self._tls) as response:
             found: list[Object] = json.load(response)["items"]
         return found
 

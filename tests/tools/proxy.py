@@ -98,6 +98,14 @@ class Fault:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a write stands: in the list since which reset, and its number there."""
+
+    writes: list[Write]
+    number: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class OpenWatch:
     """A watch that the API server answers: what is watched, and how its events are harmed."""
 
@@ -129,6 +137,8 @@ class FaultProxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._session: ClientSession | None = None
         self._runners: list[web.AppRunner] = []
+        self._served: web.Application | None = None
+        """Of the newest `url`."""
         self.url = ""
         self.admin_url = ""
 
@@ -165,7 +175,7 @@ class FaultProxy:
     def reset(self) -> None:
         """Count from one again and disarm every fault."""
         with self._lock:
-            self._writes.clear()
+            self._writes = []  # an answer that is late is for the old list
             self._requests.clear()
             self._faults.clear()
         self._away = False
@@ -177,12 +187,12 @@ class FaultProxy:
         with self._lock:
             return [watch for watch in self._watches.values() if watch is not None]
 
-    @property
-    def connections(self) -> int:
-        """How many clients are connected. None is, once a component is dead: from then on no request of it, late
-        answers included, can meet a fault that is armed for the next one."""
-        server = self._runners[0].server if self._runners else None
-        return len(server.connections) if server is not None else 0
+    def listen_anew(self) -> None:
+        """Give `url` another port, and count from one again with no fault armed. What was asked at the old one is not
+        answered any more and meets no fault, a request or an answer that is on its way included: nothing that a dead
+        component left behind is taken for its successor's."""
+        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(LOOP_TIMEOUT_S)
+        self.reset()
 
     def harm_watches(self, faults: WatchFaults) -> None:
         """From now until `reset`, for watches that begin later."""
@@ -213,15 +223,19 @@ class FaultProxy:
         self._session = ClientSession(
             connector=connector, timeout=ClientTimeout(total=None), auto_decompress=False, read_bufsize=2**18
         )
-        proxied = web.Application(client_max_size=2**24)
-        proxied.router.add_route("*", "/{path:.*}", self._handle)
-        self.url = await self._listen(proxied, self._server_tls)
+        await self._serve()
         admin = web.Application()
         admin.router.add_get("/writes", self._admin_writes)
         admin.router.add_post("/faults", self._admin_faults)
         admin.router.add_post("/cut-watches", self._admin_cut)
         admin.router.add_post("/reset", self._admin_reset)
         self.admin_url = await self._listen(admin, None)
+
+    async def _serve(self) -> None:
+        proxied = web.Application(client_max_size=2**24)
+        proxied.router.add_route("*", "/{path:.*}", self._handle)
+        url = await self._listen(proxied, self._server_tls)
+        self._served, self.url = proxied, url
 
     async def _listen(self, application: web.Application, tls: ssl.SSLContext | None) -> str:
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0, handler_cancellation=True)
@@ -243,19 +257,19 @@ class FaultProxy:
             await asyncio.sleep(0.01)  # aborted transports close their sockets in the loop's next rounds
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        if self._away:
+        if self._away or request.app is not self._served:
             self._break(request)
             return web.Response(status=http.HTTPStatus.BAD_GATEWAY)
-        number = self._record(request)
+        write = self._record(request)
         body = await request.read()
-        fault = self._take("before", request, number, body)
+        fault = self._take("before", request, write, body)
         if fault is not None:
             answer = await self._apply(fault, request)
             if answer is not None:
                 return answer
-        return await self._forward(request, body, number)
+        return await self._forward(request, body, write)
 
-    async def _forward(self, request: web.Request, body: bytes, number: int | None) -> web.StreamResponse:
+    async def _forward(self, request: web.Request, body: bytes, write: _Place | None) -> web.StreamResponse:
         assert self._session is not None
         headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
         task = asyncio.current_task()
@@ -267,9 +281,9 @@ class FaultProxy:
             async with self._session.request(
                 request.method, URL(self._upstream + request.raw_path, encoded=True), data=body or None, headers=headers
             ) as upstream:
-                if number is not None:
-                    self._settle(number, upstream.status)
-                fault = self._take("after", request, number, body)
+                if write is not None:
+                    self._settle(write, upstream.status)
+                fault = self._take("after", request, write, body)
                 answer = await self._apply(fault, request) if fault is not None else None
                 if answer is not None:
                     return answer
@@ -317,26 +331,26 @@ class FaultProxy:
             return web.json_response(status, status=fault.status, headers=headers)
         return None
 
-    def _record(self, request: web.Request) -> int | None:
-        """Count the request; the number of a write."""
+    def _record(self, request: web.Request) -> _Place | None:
+        """Count the request; where a write stands."""
         with self._lock:
             if "watch" not in request.query:
                 self._requests[f"{request.method} {_kind(request.path)}"] += 1
             if request.method in READS:
                 return None
-            number = len(self._writes) + 1
-            self._writes.append(Write(number, request.method, request.path))
-            return number
+            place = _Place(self._writes, len(self._writes) + 1)
+            self._writes.append(Write(place.number, request.method, request.path))
+            return place
 
-    def _settle(self, number: int, status: int) -> None:
+    def _settle(self, place: _Place, status: int) -> None:
         with self._lock:
-            if number <= len(self._writes):  # a reset may have come between
-                self._writes[number - 1] = dataclasses.replace(self._writes[number - 1], status=status)
+            place.writes[place.number - 1] = dataclasses.replace(place.writes[place.number - 1], status=status)
 
-    def _take(self, when: When, request: web.Request, number: int | None, body: bytes) -> Fault | None:
+    def _take(self, when: When, request: web.Request, write: _Place | None, body: bytes) -> Fault | None:
         text = body.decode(errors="replace")
         with self._lock:
-            for fault in self._faults:
+            number = write.number if write is not None and write.writes is self._writes else None
+            for fault in self._faults if request.app is self._served else ():
                 if fault.strikes(when, request.method, request.path_qs, number, text):
                     fault.met += 1
                     if fault.met % fault.every:

@@ -14,8 +14,10 @@ from aiohttp import web
 
 from tests.cluster.pki import Authority
 from tests.cluster.processes import PATIENCE_S, wait_until
-from tests.tools.proxy import Fault, FaultProxy, OpenWatch
+from tests.tools.proxy import Fault, FaultProxy, OpenWatch, When
 from tests.tools.watch_faults import WatchFaults, doubled, late_lines, reordered
+
+MOMENTS: tuple[When, When] = ("before", "after")
 
 
 class Upstream:
@@ -157,19 +159,42 @@ async def test_holds_a_request_and_lets_it_go_on_later(
     assert proxy.requests == {"POST binding": 1}
 
 
-async def test_an_answer_to_a_dead_client_strikes_no_fault_that_is_armed_once_it_is_gone(
+async def test_what_a_dead_client_left_behind_strikes_no_fault_that_is_armed_for_its_successor(
     proxy: FaultProxy, upstream: Upstream, component: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    async with session_of(proxy, tmp_path) as dead:
-        call = asyncio.ensure_future(dead.post("/slow"))
-        await asyncio.to_thread(wait_until, lambda: upstream.seen, PATIENCE_S, "the call is under way")
-        call.cancel()
-    await asyncio.to_thread(wait_until, lambda: not proxy.connections, PATIENCE_S, "the client is gone")
-    fault = proxy.add(Fault(when="after", method="POST", lose=True))
-    upstream.answers_slow.set()
+    old = asyncio.ensure_future(component.post("/slow"))
+    await asyncio.to_thread(wait_until, lambda: upstream.seen, PATIENCE_S, "the call is under way")
+    await asyncio.to_thread(proxy.listen_anew)
+    faults = [proxy.add(Fault(when=when, method="POST", times=10)) for when in MOMENTS]
+    async with session_of(proxy, tmp_path) as successor:
+        upstream.answers_slow.set()
+        async with await old as response:  # what is on its way goes on
+            assert response.status == 200
+        with pytest.raises(aiohttp.ClientError):
+            await component.post("/late")  # and what comes now is not heard
+        assert [(fault.met, fault.struck) for fault in faults] == [(0, 0)] * 2
+        assert proxy.writes == []
+        async with successor.post("/mine") as response:
+            assert response.status == 200
+    assert [(fault.met, fault.struck) for fault in faults] == [(1, 1)] * 2
+    assert [(write.number, write.path, write.status) for write in proxy.writes] == [(1, "/mine", 200)]
+
+
+async def test_an_answer_that_comes_after_a_reset_is_none_to_a_write_since(
+    proxy: FaultProxy, upstream: Upstream, component: aiohttp.ClientSession
+) -> None:
+    old = asyncio.ensure_future(component.post("/slow"))
+    await asyncio.to_thread(wait_until, lambda: upstream.seen, PATIENCE_S, "the call is under way")
+    proxy.reset()
+    lost = proxy.add(Fault(number=1, lose=True))
     with pytest.raises(aiohttp.ClientError):
         await component.post("/mine")
-    assert (fault.met, fault.struck) == (1, 1)
+    fault = proxy.add(Fault(when="after", number=1, lose=True))
+    upstream.answers_slow.set()
+    async with await old as response:
+        assert response.status == 200
+    assert (lost.struck, fault.met) == (1, 0)
+    assert [(write.number, write.path, write.status) for write in proxy.writes] == [(1, "/mine", None)]
 
 
 async def test_strikes_every_third_request_only(proxy: FaultProxy, component: aiohttp.ClientSession) -> None:
