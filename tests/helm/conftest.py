@@ -13,7 +13,7 @@ from tests.helm import node, tenant
 from tests.helm.cluster import NAMESPACE, User
 from tests.helm.release import install
 
-LIMIT_S = 1200
+LIMIT_S = 1800
 """For one test. Waits within end earlier and say what they waited for."""
 STEPS: list[tuple[str, float, str]] = []
 

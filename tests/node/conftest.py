@@ -18,7 +18,16 @@ from tests.node.gpu import GpuNode
 from tests.node.onenode import OneNode
 
 LOG_LINES_SHOWN = 8
+LIMIT_S = 1800
+"""For one test. Waits within end earlier and say what they waited for."""
 RUNNING: list[OneNode] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything beside this file needs time."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -66,7 +66,7 @@ def restart_api_server(gpus: GpuNode) -> None:
         process.kill()
     for process in (gpus.node.plane.etcd, gpus.node.plane.apiserver):
         process.start()
-    gpus.node.plane.wait_http(gpus.node.plane.apiserver, f"{gpus.node.plane.server}/readyz", 60)
+    gpus.node.plane.wait_api()
     gpus.node.plane.api.get(gpus.node.kubelet.path)  # the kept connection is dead: a read makes a new one
 
 
