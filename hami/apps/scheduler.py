@@ -19,6 +19,7 @@ from hami.apps import runtime
 from hami.apps.device_config_reload import registry_of
 from hami.apps.quota_watch import QuotaWatch
 from hami.apps.upkeep import Upkeep
+from hami.certs.reload import ServingContext
 from hami.config import device_config, flags
 from hami.config import scheduler as scheduler_config
 from hami.config.device_config import DeviceConfig
@@ -112,21 +113,12 @@ class Scheduler:
         nodes, pods = self._reflectors(client, labels)
         self._watches = (nodes.stats, pods.stats)
         quotas = QuotaWatch(client, self.world)
-        main_app = self._application(writer, recorder, quotas)
-        context = tls.context if tls else None
-        self.listeners = [Listener(address, main_app, context) for address in settings.listen]
-        if settings.metrics_listen:
-            stats = {"nodes": nodes.stats, "pods": pods.stats}
-            metrics_app = card_metrics.app(self.world, stats, legacy=settings.legacy_metrics, leads=self._leads)
-            self.listeners.append(Listener(settings.metrics_listen, metrics_app, None))
+        application = self._application(writer, recorder, quotas)
+        self.listeners = self._listeners(application, tls, {"nodes": nodes.stats, "pods": pods.stats})
         for listener in self.listeners:
             log.info("listening", url=listener.url, version=__version__, pid=os.getpid())
         jobs = [recorder.run(), nodes.run(), pods.run(), quotas.run(), labels.run(), self.world.sweep()]
-        jobs.append(self._audit(Auditor(self.world, KubeWriter(client, Lane.DEFAULT), recorder)))
-        jobs.append(ReservationCheck(self.world, KubeWriter(client, Lane.DEFAULT)).run())
-        jobs.append(self.world.waking.run(KubeWriter(client, Lane.DEFAULT), self.world.settle, self.world.is_gone))
-        sweep = TokenSweep(self.world, KubeWriter(client, Lane.DEFAULT), settings.node_lock_timeout_s, self._leads)
-        jobs.append(sweep.run())
+        jobs += self._upkeep_of_books(client, recorder)
         jobs.append(self._wait_synced(nodes, pods, quotas))
         jobs += self._follow_leadership(client)
         jobs += upkeep.jobs(self._synced)
@@ -138,6 +130,28 @@ class Scheduler:
                 await self._binder.drain()
             await recorder.drain()
             await client.close()
+
+    def _upkeep_of_books(self, client: ApiClient, recorder: EventRecorder) -> list[Coroutine[Any, Any, None]]:
+        """What keeps books and tokens true beside the watches."""
+        world = self.world
+        sweep = TokenSweep(world, KubeWriter(client, Lane.DEFAULT), self._settings.node_lock_timeout_s, self._leads)
+        return [
+            self._audit(Auditor(world, KubeWriter(client, Lane.DEFAULT), recorder)),
+            ReservationCheck(world, KubeWriter(client, Lane.DEFAULT)).run(),
+            world.waking.run(KubeWriter(client, Lane.DEFAULT), world.settle, world.is_gone),
+            sweep.run(),
+        ]
+
+    def _listeners(
+        self, application: asgi.App, tls: ServingContext | None, stats: dict[str, ReflectorStats]
+    ) -> list[Listener]:
+        settings = self._settings
+        context = tls.context if tls else None
+        listeners = [Listener(address, application, context) for address in settings.listen]
+        if settings.metrics_listen:
+            metrics_app = card_metrics.app(self.world, stats, legacy=settings.legacy_metrics, leads=self._leads)
+            listeners.append(Listener(settings.metrics_listen, metrics_app, None))
+        return listeners
 
     def _application(self, writer: KubeWriter, recorder: EventRecorder, quotas: QuotaWatch) -> asgi.App:
         settings = self._settings

@@ -19,6 +19,7 @@ from hami.deviceplugin.host_files import container_dir, limits_file, prepare_con
 from hami.deviceplugin.mig_setup import mig_devices
 from hami.deviceplugin.settings import PluginSettings
 from hami.deviceplugin.shim_wait import library_file, shim_problem, wait_for_shim
+from hami.vendors.nvidia.cdi import CdiClass
 from hami.vendors.nvidia.edits import DeviceListStrategy, EditContext, container_edits, limits_text
 from hami.vendors.nvidia.folders import REGION_SUFFIX
 from hami.vendors.nvidia.names import ENV_DISABLE_CONTROL
@@ -52,18 +53,25 @@ class ContainerSetup:
             raise AllocateError(problem)
         cdi_features = self.cdi.ensure(state.everything, mig_devices(settings, state.everything))
         cache_name = str(uuid.uuid4())
-        region = f"{cache_name}{REGION_SUFFIX}"
-        prepare_container_dir(folder, settings.lock_dir, region)
-        limits = limits_file(settings.vgpu_dir, folder.name)
+        context = self._context(call, state, folder, cache_name, cdi_features)
+        prepare_container_dir(folder, settings.lock_dir, Path(context.region_file).name)
+        limits = limits_text(call.shares, context, settings.nvidia)
+        write_atomically(Path(context.limits_file), limits.encode(), _READ_MODE)
+        return container_edits(call.shares, context, settings.nvidia)
+
+    def _context(
+        self, call: Call, state: BoardState, folder: Path, cache_name: str, cdi_features: tuple[CdiClass, ...]
+    ) -> EditContext:
+        settings = self._settings
         container = call.pod.containers[call.container_index]
-        context = EditContext(
+        return EditContext(
             hook_path=str(settings.hook_path),
             container_hook_path=str(settings.container_hook_path or settings.hook_path),
-            limits_file=str(limits),
+            limits_file=str(limits_file(settings.vgpu_dir, folder.name)),
             lock_dir=str(settings.lock_dir),
             container_dir=str(folder),
             cache_name=cache_name,
-            region_file=str(folder / region),
+            region_file=str(folder / f"{cache_name}{REGION_SUFFIX}"),
             plugin_version=settings.version,
             has_versioned_library=library_file(settings).name != "libvgpu.so",
             has_license=(settings.vgpu_dir / "license").is_file(),
@@ -79,8 +87,6 @@ class ContainerSetup:
             pass_device_specs=settings.pass_device_specs,
             device_nodes=self._device_nodes(call, state) if settings.pass_device_specs else (),
         )
-        write_atomically(limits, limits_text(call.shares, context, settings.nvidia).encode(), _READ_MODE)
-        return container_edits(call.shares, context, settings.nvidia)
 
     def _visible_ids(self, call: Call, state: BoardState) -> tuple[str, ...]:
         """Indexes where those are wanted, in the order of the shares (trap T-18); empty means the shares' own ids."""
