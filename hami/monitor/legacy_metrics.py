@@ -10,8 +10,9 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from hami.monitor.metrics import ZONE, CardOfContainer, MigRow, Value, card_type, limit_bytes, sm_percent, used_bytes
+from hami.monitor.metrics import CardOfContainer, MigRow, Value, card_type, limit_bytes, sm_percent, used_bytes
 from hami.nvml.probe import CardLoad
+from hami.obs.shared_series import ZONE
 
 HOST_LABELS: Final = ("zone", "nodeid", "deviceidx", "deviceuuid", "devicetype")
 CONTAINER_LABELS: Final = ("zone", "podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid")

@@ -5,23 +5,21 @@ Copied as they are: names in "ratio" with values 0 to 100, and one host metric w
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from hami import __version__
 from hami.core.codec import decode_mig_allocations
 from hami.core.errors import HamiError
 from hami.core.keys import MIG_ALLOCATIONS
 from hami.core.objects import Pod
 from hami.monitor.containers import ContainerUse
 from hami.nvml.probe import CardLoad
+from hami.obs.shared_series import BUILD, BUILD_LABELS, BUILD_TEXT, ZONE, build_values
 from hami.shim.layout import CardState, CardUsage
 
-ZONE: Final = "vGPU"
 HOST_LABELS: Final = ("zone", "node", "device_index", "device_uuid", "device_type")
 CONTAINER_LABELS: Final = ("zone", "node", "namespace", "pod", "container", "vdevice_index", "device_uuid")
 MIG_LABELS: Final = ("mig_uuid", "profile", "gpu_instance_id", "compute_instance_id")
@@ -179,12 +177,8 @@ def mig_family(found: Iterable[MigRow]) -> Metric:
 
 def own_families(*, unreadable: int, collected: int, host_readable: bool, driver_errors: int) -> Iterator[Metric]:
     """How the monitor itself fares."""
-    build = GaugeMetricFamily(
-        "hami_build_info",
-        "Build",
-        labels=("version", "revision", "build_date", "go_version", "compiler", "platform"),
-    )
-    build.add_metric((__version__, "", "", "", platform.python_implementation(), platform.machine()), 1)
+    build = GaugeMetricFamily(BUILD, BUILD_TEXT, labels=BUILD_LABELS)
+    build.add_metric(build_values(), 1)
     yield build
     yield GaugeMetricFamily("hami_monitor_unreadable_regions", "Container folders that cannot be read", unreadable)
     yield GaugeMetricFamily("hami_monitor_collected_folders", "Folders removed since start", collected)

@@ -6,7 +6,6 @@ is (`web.page_cache`); the little that does not is made anew by every scrape.
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
@@ -16,15 +15,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from hami import __version__
 from hami.core.model import NO_USE
 from hami.core.reasons import NODE_UNREGISTERED
 from hami.obs import metrics
+from hami.obs.shared_series import BUILD, BUILD_LABELS, BUILD_TEXT, ZONE, build_values
 from hami.placement.world import World
 from hami.web.deflated import Compressor, Piece
 from hami.web.exposition import Family, Row, as_metric, texts
 from hami.web.legacy_metrics import with_legacy, with_legacy_of_nodes
-from hami.web.node_families import NODE_FAMILIES, ZONE, facts_of, known_names
+from hami.web.node_families import NODE_FAMILIES, facts_of, known_names
 from hami.web.page_cache import PageCache
 from hami.web.streamed import Streamed, Turns, gzipped, plain, takes_gzip
 
@@ -94,9 +93,7 @@ class Page:
 def _few(world: World) -> Iterator[Family | None]:
     yield from _quotas(world)
     yield from _own(world)
-    labels = ("version", "revision", "build_date", "go_version", "compiler", "platform")
-    build = (__version__, "", "", "", platform.python_implementation(), platform.machine())
-    yield _of_few("hami_build_info", "Build", labels, [(build, 1)])
+    yield _of_few(BUILD, BUILD_TEXT, BUILD_LABELS, [(build_values(), 1)])
 
 
 def _own(world: World) -> Iterator[Family | None]:

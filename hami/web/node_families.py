@@ -14,12 +14,12 @@ import msgspec
 from hami.core.codec import decode_mig_allocations
 from hami.core.errors import DecodeError
 from hami.core.model import Device, Use
+from hami.obs.shared_series import ZONE
 from hami.placement.claims import Claim
 from hami.placement.world import NodeView, World
 from hami.web.exposition import Family, Row
 
 MIB: Final = 1024 * 1024
-ZONE: Final = "vGPU"
 CARD_LABELS: Final = ("zone", "node", "device_uuid", "device_index", "device_type")
 POD_LABELS: Final = ("zone", "namespace", "node", "pod", "container_index", "device_uuid")
 MIG_LABELS: Final = (

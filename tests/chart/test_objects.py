@@ -77,7 +77,8 @@ def test_node_configuration_is_read(tmp_path: Path) -> None:
     for file in (CHART / "values.yaml", UPSTREAM_VALUES):
         path = tmp_path / "config.json"
         path.write_text(config_of(render(None, file), "-device-plugin", "config.json"))
-        node_config.read(path, "your-node-name", NvidiaConfig())
+        node = node_config.read(path, "your-node-name", NvidiaConfig())
+        assert node.notes == ()
 
 
 @every_file

@@ -66,4 +66,6 @@ async def test_one_uuid_on_two_nodes_is_two_series() -> None:
     site = Site()
     for name in ("n1", "n2"):
         register(site, name, [card("GPU-same"), card("GPU-same", index=1)])
-    await scraped(site, legacy=True)
+    series = await scraped(site, legacy=True)
+    limits = [dict(labels) for name, labels in series if name == "hami_gpu_memory_limit_bytes"]
+    assert sorted((each["node"], each["device_uuid"]) for each in limits) == [("n1", "GPU-same"), ("n2", "GPU-same")]
