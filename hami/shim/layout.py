@@ -206,9 +206,10 @@ def _processes(region: Region, descriptor: int | None) -> tuple[ProcessUsage, ..
 def _cards(region: Region) -> tuple[CardState, ...]:
     found = []
     for index in range(min(region.device_count, MAX_DEVICES)):
-        uuid = bytes(region.uuid[index]).split(b"\0", 1)[0].decode("ascii", "replace")
-        if uuid:
-            found.append(CardState(index, uuid, region.memory_limit[index], region.core_limit[index]))
+        uuid = bytes(region.uuid[index]).split(b"\0", 1)[0]
+        # Other bytes are those of a region that is still being made (HAMi #1811): a label of them would be no card's.
+        if uuid and uuid.isascii():
+            found.append(CardState(index, uuid.decode(), region.memory_limit[index], region.core_limit[index]))
     return tuple(found)
 
 
