@@ -74,7 +74,8 @@ def decode_register(text: str, vendor: str, subject: str) -> tuple[Device, ...]:
     A missing `health` is false. Of several cards with one id the first counts. Raises DecodeError with the field and
     its value for numbers that are negative, above int32 or no numbers, and for ids that would break allocation lists.
     """
-    decode = _decode_json if text.lstrip().startswith("[") else _decode_csv
+    json = text.lstrip().startswith("[") or text.strip() == "null"
+    decode = _decode_json if json else _decode_csv
     devices = decode(text, vendor, subject)
     unique: dict[str, Device] = {}
     for device in devices:

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from hami.core.errors import DecodeError
+from hami.core.lenient import lenient
 from hami.core.model import INT32_MAX
 
 _T = TypeVar("_T")
@@ -41,10 +42,14 @@ def checked_id(text: str, field: str, subject: str) -> str:
 
 
 def decoded_json(decoder: msgspec.json.Decoder[_T], text: str, what: str, subject: str) -> _T:
-    """An annotation's JSON. Raises DecodeError, also for nesting that is too deep to read."""
+    """The list in an annotation, as Go reads it: `null`, which its encoder writes for a list that was never filled, is
+    an empty one, and in a field it means what a missing field means.
+
+    Raises DecodeError, also for nesting that is too deep to read.
+    """
     try:
-        return decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return lenient(decoder, b"[]" if text.strip() == "null" else text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise DecodeError(subject, f"not a {what}: {error}") from error
 
 
