@@ -95,7 +95,7 @@ class Rig:
         config = self._folder / "device-config.yaml"
         config.write_text("nvidia: {deviceSplitCount: 10}")
         fixed = [f"--kubeconfig={self.cluster.kubeconfig}", "--http_bind=127.0.0.1:0", "--metrics-bind-address="]
-        fixed += [f"--device-config-file={config}", "--node-lock-retry-timeout=20s", "--kube-qps=1000"]
+        fixed += [f"--device-config-file={config}", "--node-lock-retry-timeout=40s", "--kube-qps=1000"]
         settings, _ = scheduler_config.load([*fixed, "--kube-burst=1000", *flags], environment or {})
         scheduler = Scheduler(settings, REGISTRY)
         self.background(scheduler.run())
@@ -105,7 +105,7 @@ class Rig:
     def extender(self, replica: Scheduler) -> ExtenderConfig:
         resources = frozenset(NVIDIA.managed_resources)
         return ExtenderConfig(
-            url_prefix=replica.listeners[0].url, managed=resources, ignored=resources, http_timeout_s=30
+            url_prefix=replica.listeners[0].url, managed=resources, ignored=resources, http_timeout_s=60
         )
 
     async def kube_scheduler(self, replica: Scheduler) -> KubeScheduler:
@@ -179,7 +179,7 @@ class Rig:
     async def differences(self, replica: Scheduler) -> list[Difference]:
         """What the replica's own auditor finds, in memory and against the API."""
         async with await KubeClient.load(str(self.cluster.kubeconfig)) as client:
-            auditor = Auditor(replica.world, KubeWriter(client), EventRecorder(client, "test"), settle_s=0.2)
+            auditor = Auditor(replica.world, KubeWriter(client), EventRecorder(client, "test"), settle_s=10.0)
             return await auditor.check_memory() + await auditor.check_list()
 
     async def until(self, condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
