@@ -14,7 +14,7 @@ import yaml
 
 from hami.config import device_config, device_plugin, monitor, scheduler
 from scripts import chart
-from tests.chart.rendering import Object, RenderError, container, one, pod_spec, render
+from tests.chart.rendering import Object, RenderError, container, notes, one, pod_spec, render
 
 LEAVES: Final = sorted(path for path, (kind, _) in chart.leaves().items() if kind != chart.NO_EFFECT)
 GROUPS: Final = sorted({path.rpartition(".")[0] for path in LEAVES} - {""})
@@ -206,3 +206,43 @@ def test_every_pattern_is_one_that_helm_and_python_read_alike() -> None:
         source = yaml.safe_load(pattern)
         re.compile(source)
         assert "(?" not in source
+
+
+OLD_VALUES: Final = {
+    "version": "v2.4.1",
+    "imagePullSecrets": ["a"],
+    "scheduler": {
+        "kubeScheduler": {"imageTag": "v1.28.0", "imagePullPolicy": "Always"},
+        "extender": {"imagePullPolicy": "Always"},
+        "customWebhook": {"enabled": True, "host": "10.0.0.1", "port": 31998, "path": "/webhook"},
+        "patch": {"imagePullPolicy": "Always", "runAsUser": None},
+    },
+    "devicePlugin": {
+        "imagePullPolicy": "Always",
+        "monitorimage": "projecthami/hami",
+        "monitorctrPath": "/usr/local/vgpu/containers",
+        "nvidianodeSelector": {"gpu": "on"},
+        "mlunodeSelector": {"mlu": "on"},
+        "hygonnodeSelector": {"dcu": "on"},
+        "service": {"schedulerPort": 31992},
+    },
+}
+
+
+def test_hunted_1378_keys_of_hami_2_4_are_named_with_their_new_place() -> None:
+    """Its documentation had `--set scheduler.kubeScheduler.imageTag=…`, which people still type (#377, #815, #1378)."""
+    said = notes(OLD_VALUES)
+    assert "does not know" not in said
+    for old, new in {
+        "scheduler.kubeScheduler.imageTag": "scheduler.kubeScheduler.image.tag",
+        "scheduler.customWebhook": "scheduler.admissionWebhook.customURL",
+        "devicePlugin.monitorimage": "devicePlugin.monitor.image",
+        "devicePlugin.service.schedulerPort": "devicePlugin.service.httpPort",
+    }.items():
+        assert any(line.strip().startswith(f"- {old}: ") and new in line for line in said.splitlines())
+
+
+@pytest.mark.parametrize("path", ["scheduler.kubeScheduler.image", "scheduler.extender.image", "devicePlugin.image"])
+def test_images_as_text_as_in_hami_2_4_are_refused_by_name(path: str) -> None:
+    with pytest.raises(RenderError, match=rf"at '/{path.replace('.', '/')}': got string, want object"):
+        render(values(path, "projecthami/hami"))
