@@ -37,7 +37,7 @@ def helm() -> Path:
 
 
 def _run(*arguments: str) -> str:
-    done = subprocess.run([str(helm()), *arguments], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([str(helm()), *arguments], capture_output=True, text=True, check=False, timeout=240)
     if done.returncode:
         raise RenderError(done.stderr)
     return done.stdout

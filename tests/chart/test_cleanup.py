@@ -19,7 +19,7 @@ SCRIPT = ROOT / "docker" / "clean-node.sh"
 
 def cleanup(*settings: str) -> list[dict[str, Any]]:
     command = [str(helm()), "template", "gone", str(CLEANUP), "--namespace", "hami-system", *settings]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
     return [each for each in yaml.safe_load_all(text) if each]
 
 
@@ -79,7 +79,7 @@ def run_script(tmp_path: Path, folders: str, status: int = 0) -> tuple[str, Path
     text = SCRIPT.read_text().replace("=/tmp/", f"={tmp_path}/").replace(" /tmp/", f" {tmp_path}/")
     script.write_text(text.replace("/host/", f"{host}/"))
     own = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
-    done = subprocess.run(["sh", str(script)], env=own, capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(["sh", str(script)], env=own, capture_output=True, text=True, check=True, timeout=240)
     return done.stdout, host
 
 
@@ -132,7 +132,7 @@ def test_the_clean_up_takes_its_arguments(tmp_path: Path) -> None:
         env=os.environ | own,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert "not clean yet: trying again" in done.stdout, done.stderr
