@@ -75,6 +75,11 @@ class NodeView:
         """There is no such node."""
         self._node = None
 
+    def pods_restored(self) -> None:
+        """etcd has been restored: what is known is of another history, however new it looks. A list follows."""
+        self._pods = {}
+        self._pods_listed = False
+
     def pods_listed(self, pods: Sequence[Pod]) -> None:
         """All pods of this node; what is not among them is gone."""
         known = self._pods

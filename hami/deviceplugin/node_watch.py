@@ -24,6 +24,7 @@ class NodeWatch:
             self._nodes,
             self._node_event,
             field_selector=f"metadata.name={node_name}",
+            on_restored=view.node_gone,
         )
         self._pods = Reflector(
             client,
@@ -32,6 +33,7 @@ class NodeWatch:
             view.pods_listed,
             self._pod_event,
             field_selector=f"spec.nodeName={node_name}",
+            on_restored=view.pods_restored,
         )
 
     async def run(self) -> None:

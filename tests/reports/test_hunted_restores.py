@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from hami.core.objects import pod_decoder
+from hami.deviceplugin.node_view import NodeView
+from hami.deviceplugin.node_watch import NodeWatch
 from hami.kube import paths
 from hami.kube.backoff import Backoff
 from hami.kube.client import MERGE_PATCH, ApiClient
@@ -65,12 +68,14 @@ async def running(work: Any) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def lost_history(api: ApiServer, revision: int) -> AsyncIterator[None]:
-    """In the block nobody can watch, and what is written has versions from `revision` on. Then the watch begins anew.
+async def lost_history(api: ApiServer, revision: int, resource: str = "") -> AsyncIterator[None]:
+    """In the block nobody can watch (the resource), and what is written has versions from `revision` on. Then the watch
+    begins anew.
 
     A server that is asked to watch from the lost history says nothing; that silence ends in the same way, but later.
     """
-    away, gone = Fault("internal-error", verb="watch"), Fault("gone", verb="watch", times=1)
+    away = Fault("internal-error", verb="watch", resource=resource)
+    gone = Fault("gone", verb="watch", resource=resource, times=1)
     api.faults.add(away)
     api.store.cut_watches()
     await until(lambda: away.hits, "nobody watches")
@@ -185,6 +190,20 @@ async def test_a_restored_pod_of_the_same_name_holds_its_card(api: ApiServer, cl
         assert site.world.ledger.get(newer["metadata"]["uid"]) is None
     site.world.settle_now()
     assert (await site.filter(pod(gpu(gpu=1, mem=1), name="next"), "n1"))["NodeNames"] is None
+
+
+async def test_the_plugin_knows_the_pods_of_the_restored_history(api: ApiServer, client: ApiClient) -> None:
+    """What it knows only spares reads, but would be of no use until the versions are where they were."""
+    view = NodeView("n1", time.monotonic)
+    watch = NodeWatch(client, "n1", view)
+    api.store.revision = LATE
+    await bound(client, "db-0")
+    async with running(watch.run()):
+        await until(lambda: len(view.pods) == 1, "known")
+        async with lost_history(api, BACKUP, "pods"):
+            path = paths.pod("default", "db-0")
+            await client.request("PATCH", path, b'{"metadata":{"annotations":{"of":"the backup"}}}', MERGE_PATCH)
+        await until(lambda: [pod.annotations.get("of") for pod in view.pods] == ["the backup"], "known anew")
 
 
 async def test_control_without_a_restore_nothing_is_listed_twice(api: ApiServer, client: ApiClient) -> None:
