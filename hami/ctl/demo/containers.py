@@ -17,7 +17,7 @@ from hami.sim.containers import toolkit
 from hami.sim.containers.runner import GuestReport, ProcessRunner
 from hami.sim.containers.toolkit import ContainersUnavailableError, Toolkit
 
-REPORT_LIMIT_S: Final = 10.0
+REPORT_LIMIT_S: Final = 60.0
 """How long a container may take to fill its share."""
 OUT_OF_MEMORY: Final = 2
 """CUDA_ERROR_OUT_OF_MEMORY."""

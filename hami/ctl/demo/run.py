@@ -24,11 +24,11 @@ from hami.ctl.demo.stage import NVIDIA, Stage
 from hami.ctl.demo.tour import PROFILES, TOUR, Ending, Stop
 from hami.sim import profiles as hardware
 
-POD_LIMIT_S: Final = 15.0
+POD_LIMIT_S: Final = 60.0
 """How long one pod may take to reach its ending."""
 GUEST_LIMIT_S: Final = 5.0
 """How long a stranger's pod may stay undecided before the table is printed all the same."""
-STORIES_LIMIT_S: Final = 3.0
+STORIES_LIMIT_S: Final = 30.0
 """How long the scheduler's events may take after the last pod's ending: it collects them (`hami.kube.events`)."""
 LAST_WORDS: Final = {Ending.RUNNING: keys.EVENT_BINDING_SUCCEED, Ending.PENDING: keys.EVENT_FILTERING_FAILED}
 """The scheduler's last event on a pod that ended so."""

@@ -17,7 +17,7 @@ from hami.sim.containers.rootfs import Bind
 
 _AS_ROOT: Final = ("mount+pid", "mount")
 _AS_USER: Final = ("user+mount+pid", "user+mount")
-_PROBE_LIMIT_S: Final = 20.0
+_PROBE_LIMIT_S: Final = 60.0
 
 
 class ContainersUnavailableError(HamiError):
