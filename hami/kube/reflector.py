@@ -14,10 +14,10 @@ import enum
 import functools
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import aiohttp
 import msgspec
@@ -31,6 +31,7 @@ from hami.kube.backoff import Backoff
 from hami.kube.client import ApiClient
 from hami.kube.listing import PAGE_SIZE, ApiObject, pages
 from hami.kube.status import decode_status, error_of_status
+from hami.kube.taken_lists import Listing, OnReplaced, WholeList
 
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 _WATCH_SECONDS: Final = 300
@@ -45,7 +46,6 @@ _INITIAL_EVENTS_IDLE_S: Final = 30.0
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=ApiObject)
-T_contra = TypeVar("T_contra", bound=ApiObject, contravariant=True)
 
 
 class EventType(enum.StrEnum):
@@ -54,20 +54,6 @@ class EventType(enum.StrEnum):
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
-
-
-OnReplaced = Callable[[list[T]], Awaitable[None] | None]
-
-
-class Listing(Protocol[T_contra]):
-    """Takes one complete list page by page: what no page had is gone when it is complete.
-
-    A list that breaks off is never completed, and the next one starts anew.
-    """
-
-    async def take(self, objects: Sequence[T_contra]) -> None: ...
-
-    async def complete(self) -> None: ...
 
 
 OnEvent = Callable[[EventType, T], Awaitable[None] | None]
@@ -99,20 +85,6 @@ class ReflectorStats:
 
     def heard(self) -> None:
         self.last_heard_monotonic_s = time.monotonic()
-
-
-class _Whole(Generic[T]):
-    """A listing that hands over the whole list at once."""
-
-    def __init__(self, on_replaced: OnReplaced[T]) -> None:
-        self._on_replaced = on_replaced
-        self._objects: list[T] = []
-
-    async def take(self, objects: Sequence[T]) -> None:
-        self._objects.extend(objects)
-
-    async def complete(self) -> None:
-        await _finish(self._on_replaced(self._objects))
 
 
 class _InitialEventsNotServedError(HamiError):
@@ -152,7 +124,7 @@ class Reflector(Generic[T]):
         self._decoder = decoder
         if listing is None:
             assert on_replaced is not None, "a reflector needs on_replaced or listing"
-            listing = functools.partial(_Whole, on_replaced)
+            listing = functools.partial(WholeList, on_replaced)
         self._listing = listing
         self._on_event = on_event
         self._selectors = _selectors(field_selector, label_selector)

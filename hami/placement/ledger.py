@@ -15,7 +15,7 @@ from hami.core import allocation as allocations
 from hami.core import keys
 from hami.core.device_type import Registry
 from hami.core.fit import Fit
-from hami.core.model import NO_USE, MigPlacement, Use
+from hami.core.model import MigPlacement, Use
 from hami.core.objects import Pod
 from hami.core.versions import is_older
 from hami.placement.claims import (
@@ -35,21 +35,9 @@ from hami.placement.claims import (
     words_of,
 )
 from hami.placement.namespace_use import NamespaceUse
+from hami.placement.node_book import NodeBook
 
 _NOTHING: Final[Mapping[str, Use]] = {}
-
-
-class _NodeBook:
-    """Sums of one node, and the pods behind them."""
-
-    __slots__ = ("problems", "slices", "uids", "uses")
-
-    def __init__(self) -> None:
-        self.uses: dict[str, Use] = {}
-        self.uids: set[str] = set()
-        self.problems: dict[str, str] = {}
-        self.slices: dict[str, tuple[tuple[str, MigPlacement], ...]] = {}
-        """Uid -> MIG slices; pods without any are left out."""
 
 
 class Ledger:
@@ -59,7 +47,7 @@ class Ledger:
         self._registry = registry
         self._claims: dict[str, Claim] = {}
         self._uid_of: dict[str, str] = {}
-        self._books: dict[str, _NodeBook] = {}
+        self._books: dict[str, NodeBook] = {}
         self._deadlines: list[tuple[float, str]] = []
         self._ended: dict[str, float] = {}
         """Uid -> `vgpu-time` of annotated reservations that a fact has ended though the annotation stays."""
@@ -224,15 +212,7 @@ class Ledger:
             del self._uid_of[claim.key]
         self.namespaces.subtract(claim)
         book = self._books[claim.node]
-        book.uids.discard(uid)
-        book.problems.pop(uid, None)
-        book.slices.pop(uid, None)
-        for device, use in claim.charges:
-            left = book.uses[device].minus(use)
-            if left == NO_USE:
-                del book.uses[device]
-            else:
-                book.uses[device] = left
+        book.subtract(claim)
         if not book.uids:
             del self._books[claim.node]
         self.dirty.add(claim.node)
@@ -265,14 +245,7 @@ class Ledger:
         self._claims[claim.uid] = claim
         self._uid_of[claim.key] = claim.uid
         self.namespaces.add(claim)
-        book = self._books.setdefault(claim.node, _NodeBook())
-        book.uids.add(claim.uid)
-        if claim.problem:
-            book.problems[claim.uid] = claim.problem
-        if claim.slices:
-            book.slices[claim.uid] = claim.slices
-        for device, use in claim.charges:
-            book.uses[device] = book.uses.get(device, NO_USE).plus(use)
+        self._books.setdefault(claim.node, NodeBook()).add(claim)
         if claim.state is not ClaimState.BOUND:
             heapq.heappush(self._deadlines, (claim.deadline_s, claim.uid))
         self.dirty.add(claim.node)
