@@ -101,22 +101,25 @@ async def test_a_sigkill_between_the_halves_of_an_instance() -> None:
                         await asyncio.sleep(0.01)
 
             async with mig_process(folder, cluster, operatingmode="mig") as process:
-                node = await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "14", 30)
+                node = await cluster.until(
+                    f"/api/v1/nodes/{NODE}",
+                    lambda node: allocatable(node) == "14" and REGISTER_KEY in node["metadata"].get("annotations", {}),
+                )
                 cards = decode_register(node["metadata"]["annotations"][REGISTER_KEY], "NVIDIA", "test")
                 assert [(card.mode, card.slots) for card in cards] == [("mig", 7), ("mig", 7)]
-                profile.write_text(MIG_CARDS + "faults: {mig_step_s: 1.0}\n")
+                profile.write_text(MIG_CARDS + "faults: {mig_step_s: 2.0}\n")
                 await hand_over(cluster, writer, "p1")
                 await until_instances([False])
                 os.kill(process.pid, signal.SIGKILL)
                 await process.wait()
             await until_instances([False])
             profile.write_text(MIG_CARDS)
-            await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "0", 30)
+            await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "0")
             await cluster.until(
                 "/api/v1/namespaces/default/pods/p1", lambda pod: pod["status"].get("phase") == "Failed"
             )
             async with mig_process(folder, cluster, operatingmode="mig"):
-                await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "14", 30)
+                await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "14")
                 await until_instances([])
                 await hand_over(cluster, writer, "p2")
                 done = await cluster.until("/api/v1/namespaces/default/pods/p2", runs)
@@ -146,7 +149,6 @@ async def test_a_pod_of_another_scheduler_gets_a_static_device() -> None:
                 await cluster.until(
                     f"/api/v1/nodes/{NODE}",
                     lambda node: node.get("status", {}).get("allocatable", {}).get(one) == "2",
-                    30,
                 )
                 for name in ("p1", "p2", "p3"):
                     limits = {"name": "main", "image": "none", "resources": {"limits": {one: "1"}}}

@@ -99,7 +99,6 @@ async def test_pods_run_before_and_after_a_sigkill() -> None:
                 node = await cluster.until(
                     f"/api/v1/nodes/{NODE}",
                     lambda node: allocatable(node) == "32" and REGISTER_KEY in node["metadata"].get("annotations", {}),
-                    30,
                 )
                 cards = decode_register(node["metadata"]["annotations"][REGISTER_KEY], "NVIDIA", "test")
                 assert [(card.slots, card.memory_mib) for card in cards] == [(4, 40960)] * 8
@@ -107,9 +106,9 @@ async def test_pods_run_before_and_after_a_sigkill() -> None:
                 await cluster.until("/api/v1/namespaces/default/pods/p1", runs)
                 os.kill(process.pid, signal.SIGKILL)
                 await process.wait()
-            await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "0", 30)
+            await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "0")
             async with plugin_process(folder, cluster) as process:
-                await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "32", 30)
+                await cluster.until(f"/api/v1/nodes/{NODE}", lambda node: allocatable(node) == "32")
                 await hand_over(cluster, writer, "p2", cards[2].id)
                 done = await cluster.until("/api/v1/namespaces/default/pods/p2", runs)
                 assert done["metadata"]["annotations"][BIND_PHASE] == PHASE_SUCCESS

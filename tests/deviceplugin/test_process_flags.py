@@ -17,7 +17,7 @@ from tests.deviceplugin.test_process import NODE, plugin_process
 EIGHT = 8
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("flags", "fields", "stamped"),
     [

@@ -131,7 +131,7 @@ async def joined_node(kit: Toolkit, folder: Path) -> AsyncIterator[Node]:
         kubelet = await cluster.add_node(NAME, runner=runner)
         node = Node(cluster, client, kubelet, host, runner)
         async with _plugin(folder, cluster, host):
-            await cluster.until(f"/api/v1/nodes/{NAME}", _registered, 60)
+            await cluster.until(f"/api/v1/nodes/{NAME}", _registered)
             yield node
 
 
