@@ -71,6 +71,7 @@ def test_renewal_under_pod_creations(running: ControlPlane, tmp_path: Path) -> N
     try:
         wait_until(lambda: all(synced(each) for each in replicas), PATIENCE_S, "both replicas ready")
         wait_until(lambda: bundle(running), PATIENCE_S, "a published bundle")
+        wait_until(lambda: is_asked(running), PATIENCE_S, "kube-apiserver trusts the webhook")
         failures, created, renewed_at = [], 0, 0.0
         began_s = time.monotonic()
         while not renewed_at or time.monotonic() < renewed_at + 5:
@@ -113,6 +114,11 @@ def replica(plane: ControlPlane, folder: Path, port: int, *, keeps: bool = True)
 def synced(process: Process) -> bool:
     process.require_alive()
     return "synced" in process.said()
+
+
+def is_asked(plane: ControlPlane) -> bool:
+    """Whether the webhook is asked about a pod, and trusted. Raises ApiError where the pod would be refused."""
+    return bool(plane.api.post(f"{PODS}?dryRun=All", a_pod(0))["spec"]["schedulerName"] == "hami-scheduler")
 
 
 def bundle(plane: ControlPlane) -> bytes:

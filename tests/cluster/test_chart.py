@@ -17,6 +17,7 @@ from scripts import helm_tool
 from tests.chart.rendering import CHART, UPSTREAM_VALUES, helm
 from tests.cluster.components import HAMI
 from tests.cluster.controlplane import ControlPlane, KubectlError
+from tests.cluster.election import kept_up
 from tests.cluster.processes import PATIENCE_S, Process, free_ports, wait_until
 
 NAMESPACE = "gpu-system"
@@ -254,8 +255,12 @@ def test_kube_scheduler_and_extender_work_with_the_charts_configuration_and_righ
     hami.start()
     try:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{ours}"
+
+        def leads() -> bool:
+            return bool(installed.api.get(path)["metadata"]["labels"].get("hami.io/scheduler-role") == "leader")
+
         wait_until(
-            lambda: installed.api.get(path)["metadata"]["labels"].get("hami.io/scheduler-role") == "leader",
+            kept_up(kube_scheduler, leads),
             PATIENCE_S,
             "the extender beside the lease's holder leads",
         )

@@ -162,7 +162,7 @@ def test_more_pods_than_room_fill_the_cards_exactly(cluster: Cluster, workspace:
     room = 2 * len(registered_cards(cluster, "node-00"))
     limits = {"gpu": 1, "gpumem-percentage": 50, "gpucores": 50}
     pods = [gpu_pod(f"p{index}", limits, nodeSelector=on_first_node) for index in range(room + 4)]
-    cluster.api.post_all(f"{workspace.path}/pods", pods)
+    workspace.add_all(pods)
     workspace.wait_all_running(room)
 
     def rest_is_refused() -> bool:

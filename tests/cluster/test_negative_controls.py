@@ -84,8 +84,7 @@ def test_with_the_plugin_stopped_no_card_is_given(cluster: Cluster, workspace: W
     node.plugin.stop()
     try:
         wait_until(lambda: not cluster.node_is_ready(node.name), PATIENCE_S, "no shares in allocatable")
-        workspace.add(gpu_pod("p", SHARE))
-        workspace.wait_event("p", "FailedScheduling")
+        workspace.add_refused(gpu_pod("p", SHARE), "FailedScheduling")
         assert not annotation(workspace.pod("p"), ALLOCATED)
     finally:
         node.plugin.start()

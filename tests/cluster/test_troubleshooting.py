@@ -125,11 +125,18 @@ def test_name_in_the_node_configuration(cluster: Cluster) -> None:
     (node,) = cluster.nodes.values()
     path = node.folder / "config.json"
     held = path.read_text()
-    path.write_text(json.dumps({"nodeconfig": [{"name": node.name.upper(), "devicesplitcount": 5}]}))
+    put(path, json.dumps({"nodeconfig": [{"name": node.name.upper(), "devicesplitcount": 5}]}))
     try:
         quoted(wait_until(lambda: _node_warning(cluster, node.name), PATIENCE_S, "a warning on the node"))
     finally:
-        path.write_text(held)
+        put(path, held)
+
+
+def put(path: Path, text: str) -> None:
+    """All at once: the plugin may read at any moment."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text)
+    part.replace(path)
 
 
 def _node_warning(cluster: Cluster, node: str) -> str:

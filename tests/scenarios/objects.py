@@ -112,16 +112,34 @@ def handshake() -> str:
 def node_object(names: Names, name: str, node: Node) -> Object:
     """A Ready node of which only the API object exists."""
     text = names.fill(node.register) or register(node.cards, names.cards(name), node.form)
-    room = {"cpu": "32", "memory": "256Gi", "pods": "110"}
-    room[f"{VENDOR}/gpu"] = str(sum(card.slots for card in node.cards) or 1)
     annotations = {REGISTER: text, HANDSHAKE: handshake()}
     annotations |= {key: names.fill(value) for key, value in node.annotations.items()}
-    labels = {"kubernetes.io/hostname": names.node(name), "gpu": "on", LABEL: names.namespace, **node.labels}
+    made = _ready_node(names.node(name), sum(card.slots for card in node.cards) or 1, annotations)
+    made["metadata"]["labels"] |= {LABEL: names.namespace, **node.labels}
+    made["spec"] = {"unschedulable": True} if node.unschedulable else {}
+    return made
+
+
+def marker_node(name: str) -> Object:
+    """A node of one card that no pod of a scenario may go to: who knows it has seen every node before it."""
+    annotations = {REGISTER: register([Card()], [f"GPU-{name}"], "json"), HANDSHAKE: handshake()}
+    return _ready_node(name, Card().slots, annotations)
+
+
+def marker_pod(name: str, node: str) -> Object:
+    """A pod that holds a share of that node's card."""
+    annotations = {ALLOCATED: f"GPU-{node},NVIDIA,1,0:;", TO_ALLOCATE: ";", BIND_PHASE: "success", CHOSEN_NODE: node}
+    spec = {"nodeName": node, "containers": [{"name": "c", "image": IMAGE}]}
+    return {"metadata": {"name": name, "annotations": annotations, "labels": NO_WEBHOOK}, "spec": spec}
+
+
+def _ready_node(name: str, shares: int, annotations: Mapping[str, str]) -> Object:
+    room = {"cpu": "32", "memory": "256Gi", "pods": "110", f"{VENDOR}/gpu": str(shares)}
+    labels = {"kubernetes.io/hostname": name, "gpu": "on"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": names.node(name), "labels": labels, "annotations": annotations},
-        "spec": {"unschedulable": True} if node.unschedulable else {},
+        "metadata": {"name": name, "labels": labels, "annotations": dict(annotations)},
         "status": {
             "capacity": room,
             "allocatable": room,
@@ -130,10 +148,9 @@ def node_object(names: Names, name: str, node: Node) -> Object:
     }
 
 
-def probe_pod(names: Names, name: str, node: str, scheduler: str) -> Object:
-    """A pod that asks for nothing, takes every taint and may be on this node of the scenario only."""
-    where = {"kubernetes.io/hostname": node, LABEL: names.namespace}
-    spec = {"schedulerName": scheduler, "nodeSelector": where, "tolerations": [{"operator": "Exists"}]}
+def probe_pod(name: str, scheduler: str, where: Mapping[str, str]) -> Object:
+    """A pod that asks for nothing, takes every taint and may be on nodes with these labels only."""
+    spec = {"schedulerName": scheduler, "nodeSelector": dict(where), "tolerations": [{"operator": "Exists"}]}
     containers = [{"name": "c", "image": IMAGE}]
     return {"metadata": {"name": name, "labels": NO_WEBHOOK}, "spec": {**spec, "containers": containers}}
 

@@ -53,6 +53,8 @@ class _Play:
 
     def __init__(self, stage: Stage) -> None:
         self._stage, self._scenario = stage, stage.scenario
+        self._news = False
+        """Whether something was done since that schedulers may not have seen yet."""
 
     async def run(self) -> tuple[list[str], dict[str, Outcome]]:
         """Problems of the first step that failed, or of the state out; and the outcomes."""
@@ -73,6 +75,9 @@ class _Play:
 
     async def _step(self, step: Step) -> list[str]:
         stage = self._stage
+        if self._news and (step.create is not None or step.replace is not None):
+            await stage.all_have_seen()
+        self._news = step.create is None
         if step.expect is not None:
             return await self._settle(step.expect)
         if step.create is not None:

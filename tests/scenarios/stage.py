@@ -19,6 +19,8 @@ from tests.scenarios.objects import (
     TO_ALLOCATE,
     Names,
     ended_init_containers,
+    marker_node,
+    marker_pod,
     new_pod,
     node_object,
     present_pod,
@@ -45,6 +47,7 @@ class Stage:
         self.made: dict[str, NewPod] = {}
         self._pods, self._events = pods, events
         self._acted: set[tuple[str, str]] = set()
+        self._numbers = itertools.count()
         self._path = f"/api/v1/namespaces/{self.names.namespace}"
 
     @property
@@ -88,6 +91,8 @@ class Stage:
         for name, pod in self.scenario.pods.items():
             await self._add_present(name, pod)
         await until(self._is_known, "our scheduler knows the state")
+        if any(pod.allocated or pod.terminating or pod.phase != RUNNING for pod in self.scenario.pods.values()):
+            await self.all_have_seen()  # the page does not tell of these
 
     async def _wait_kube_schedulers(self) -> None:
         """Returns when both kube-schedulers know the nodes: each has bound a pod there, which is gone again. Else a pod
@@ -95,11 +100,31 @@ class Stage:
         nodes = [self.names.node(name) for name, node in self.scenario.nodes.items() if not node.later]
         pairs = itertools.product(enumerate(nodes), enumerate((SCHEDULER_NAME, DEFAULT_SCHEDULER)))
         probes = {f"probe-{place}-{number}": (node, scheduler) for (place, node), (number, scheduler) in pairs}
-        await asyncio.gather(*(self._probe(name, *where) for name, where in probes.items()))
+        ours = {LABEL: self.names.namespace}
+        await asyncio.gather(*(self._probe(name, *where, ours) for name, where in probes.items()))
 
-    async def _probe(self, name: str, node: str, scheduler: str) -> None:
+    async def all_have_seen(self) -> None:
+        """Returns when both kube-schedulers and our scheduler know whatever was done until now: they know a node, and
+        ours a pod, that were made after that. Else what comes next may meet the state before, by chance."""
+        name = f"seen-{next(self._numbers)}"
+        node = f"{self.names.namespace}-{name}"
+        await self._api.post("/api/v1/nodes", marker_node(node))
+        schedulers = enumerate((SCHEDULER_NAME, DEFAULT_SCHEDULER))
+        await asyncio.gather(*(self._probe(f"{name}-{number}", node, one, {}) for number, one in schedulers))
+        if self.world.extender.alive:
+            await self._api.post(f"{self._path}/pods", marker_pod(name, node))
+            await until(lambda: self._shows(name, node), "our scheduler knows what was done")
+            await self._api.delete(f"{self._path}/pods/{name}")
+        await self._api.delete(f"/api/v1/nodes/{node}")
+
+    async def _shows(self, pod: str, node: str) -> bool:
+        page = await self.world.metrics()
+        wanted = (f'namespace="{self.names.namespace}"', f'pod="{pod}"', f'node="{node}"')
+        return any(all(label in line for label in wanted) for line in page.splitlines())
+
+    async def _probe(self, name: str, node: str, scheduler: str, labels: Mapping[str, str]) -> None:
         path = f"{self._path}/pods"
-        await self._api.post(path, probe_pod(self.names, name, node, scheduler))
+        await self._api.post(path, probe_pod(name, scheduler, {"kubernetes.io/hostname": node, **labels}))
 
         async def bound() -> bool:
             return "nodeName" in self.pods().get(name, {}).get("spec", {})
@@ -184,7 +209,7 @@ class Stage:
 
     async def init_done(self, name: str) -> None:
         """The pod's init containers have ended with code 0."""
-        await self.set_status(name, ended_init_containers(self.pods()[name]))
+        await self.set_status(name, ended_init_containers(await self._api.get(f"{self._path}/pods/{name}")))
 
     async def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:
         """Write annotations of a node; None removes one."""

@@ -22,7 +22,7 @@ from hami.sim.cluster import SimCluster
 from hami.sim.scheduler.config import load
 from tests.cluster import build
 from tests.cluster.components import BIND_MARGIN_S, HAMI, PROFILES, Cluster, node_entry
-from tests.cluster.controlplane import BIND_TIMEOUT_S, MANIFESTS, SCHEDULER_NAME, ControlPlane
+from tests.cluster.controlplane import MANIFESTS, SCHEDULER_NAME, ControlPlane
 from tests.cluster.processes import PATIENCE_S, NotReadyError, Process, free_ports
 from tests.scenarios.api import JSON_PATCH, Api, ApiError
 from tests.scenarios.objects import REGISTER, VENDOR
@@ -30,6 +30,8 @@ from tests.scenarios.objects import REGISTER, VENDOR
 SIM, REAL = "sim", "real"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 POLL_S = 0.05
+BIND_TIMEOUT_S = 120
+"""Binds wait longer for a token than any stalled machine keeps a scenario from its next step."""
 
 
 class World:
@@ -149,7 +151,7 @@ async def sim(folder: Path, profiles: Sequence[str]) -> AsyncIterator[World]:
 async def real(folder: Path, profiles: Sequence[str]) -> AsyncIterator[World]:
     """etcd, kube-apiserver, kube-controller-manager and kube-schedulers with the same."""
     (metrics_port,) = free_ports(1)
-    plane = ControlPlane(build.ensure(), folder)
+    plane = ControlPlane(build.ensure(), folder, bind_timeout_s=BIND_TIMEOUT_S)
     cluster = Cluster(plane, ["--metrics-bind-address", f"127.0.0.1:{metrics_port}"])
     try:
         cluster.start()

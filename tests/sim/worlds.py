@@ -12,7 +12,7 @@ import pytest
 from hami.sim.apiserver import ApiServer
 from tests.cluster import build
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.processes import missing_tools
+from tests.cluster.processes import PATIENCE_S, missing_tools, wait_until
 from tests.sim.http import Http
 
 WORLDS = ["sim", pytest.param("real", marks=pytest.mark.control_plane)]
@@ -35,9 +35,9 @@ def real_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
         pytest.skip(reason)
     plane = ControlPlane(build.ensure(), tmp_path_factory.mktemp("kube-apiserver"))
     try:
-        plane.etcd.start()
-        plane.apiserver.start()
-        plane.wait_http(plane.apiserver, f"{plane.server}/readyz", 60)
+        plane.start_api()
+        namespaces = [f"/api/v1/namespaces/{name}" for name in ("default", "kube-system")]  # made when it is up
+        wait_until(lambda: all(map(plane.api.exists, namespaces)), PATIENCE_S, "the first namespaces")
         plane.api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
         yield plane
     finally:
