@@ -2,7 +2,8 @@
 
 Sources: spec/contract 3.1 (keys), spec/scheduler 3.4; reports B17, B19, B20. Differences from upstream on purpose:
 of several objects the smallest limit holds, as in Kubernetes; counts are limited, too, because Kubernetes' own
-controller ignores `limits.` of extended resources; and admission counts only what it can know, so that it never
+controller ignores `limits.` of extended resources; memory written as a size (`10Gi`) is one, and not so many MiB
+that it limits nothing (as B13); and admission counts only what it can know, so that it never
 refuses what `/filter` would accept. Scopes are not looked at: every pod of the namespace counts.
 """
 
@@ -18,11 +19,12 @@ from hami.core.allocation import larger
 from hami.core.device_type import DeviceType, Registry
 from hami.core.model import NO_USE, ContainerKind, DeviceRequest, PodRequest, Use
 from hami.core.objects import ResourceQuota
-from hami.core.units import floor_whole
+from hami.core.units import floor_whole, size_in_bytes
 
 LIMITS_PREFIX: Final = "limits."
 REQUESTS_PREFIX: Final = "requests."
 _FULL_CORES: Final = 100
+_MIB: Final = 1024 * 1024
 _MIG: Final = "mig"
 """The word of a mode annotation that lets MIG slices serve the pod."""
 
@@ -192,7 +194,9 @@ def _asked(asked: DeviceRequest, *, slices_possible: bool) -> Use:
 
 def _memory_limits(quota: ResourceQuota, vendor: DeviceType) -> Iterator[Limit]:
     names = vendor.quota_names
-    return _limits(quota, names.memory, "MiB", factor=max(names.memory_factor, 1))
+    for limit in _limits(quota, names.memory, "MiB", factor=max(names.memory_factor, 1)):
+        size_bytes = size_in_bytes(quota.hard[limit.key])
+        yield limit if size_bytes is None else msgspec.structs.replace(limit, value=size_bytes // _MIB)
 
 
 def _cores_limits(quota: ResourceQuota, vendor: DeviceType) -> Iterator[Limit]:

@@ -31,6 +31,7 @@ _DECIMAL: Final = {
     "P": Fraction(10**15),
     "E": Fraction(10**18),
 }
+_SIZES: Final = frozenset(("Mi", "Gi", "Ti", "Pi", "Ei", "G", "T", "P", "E"))
 
 
 class Whole(msgspec.Struct, frozen=True):
@@ -67,6 +68,18 @@ def parse_whole(quantity: Quantity) -> int:
 def floor_whole(quantity: Quantity) -> int:
     """The whole number that a quantity stands for, rounded down. Raises ValueError for a text that is no quantity."""
     return math.floor(_exact(str(quantity))[0])
+
+
+def size_in_bytes(quantity: Quantity) -> int | None:
+    """Bytes of a quantity that is written as a size, `10Gi` or `10G`; None for what reads as a number: `10240`, `10k`.
+
+    What counts MiB and has a suffix from `Mi` or `G` on would mean more than any cluster has.
+    """
+    try:
+        number, suffix = _exact(str(quantity))
+    except ValueError:
+        return None
+    return math.floor(number) if suffix in _SIZES else None
 
 
 def _exact(text: str) -> tuple[Fraction, str]:

@@ -1,4 +1,4 @@
-"""Reports beyond the list on odd but legal requests: amounts without cards, many slices under topology-aware."""
+"""Reports beyond the list on odd but legal amounts: of no card, of many slices, and in quotas with a suffix."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import combinations
 
 import pytest
 
+from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.topology import best_linked
 from tests.reports.site import Object, Site, card, gpu, placed, pod
 
@@ -64,3 +65,44 @@ async def test_hami_2750_a_pod_of_many_slices_is_placed() -> None:
     assert (await site.filter(body, "n1"))["NodeNames"] == ["n1"]
     site.world.settle_now()
     assert sum(use.slots for use in site.world.ledger.uses("n1").values()) == 40
+
+
+@pytest.mark.parametrize(
+    ("written", "limit_mib"),
+    [
+        ("10Gi", 10240),
+        ("10240Mi", 10240),
+        ("0.5Gi", 512),
+        ("1Ti", 1048576),
+        ("10G", 9536),
+        ("-1Gi", -1024),
+        ("1Mi", 1),
+        ("10k", 10000),
+        ("10Ki", 10240),
+        ("1e3", 1000),
+        ("3M", 3000000),
+        ("10240", 10240),
+    ],
+)
+@pytest.mark.parametrize("factor", [1, 1024])
+async def test_b13_a_quota_on_memory_with_a_suffix_limits_what_it_says(
+    written: str, limit_mib: int, factor: int
+) -> None:
+    """`10Gi` as 10737418240 MiB would be a limit that nobody ever meets. A plain number counts the resource's units."""
+    site = Site(NvidiaConfig(memory_factor=factor))
+    site.quota(limits_nvidia_com__gpumem=written)
+    ((_, (limits,)),) = site.world.quotas.limits()
+    is_size = written.endswith(("i", "G")) and written != "10Ki"
+    assert limits.memory is not None
+    assert limits.memory.value == limit_mib * (1 if is_size else factor)
+
+
+async def test_b13_a_pod_above_a_quota_written_as_a_size_is_refused_with_the_numbers() -> None:
+    site = Site()
+    site.node("n1", card("GPU-a", devmem=81920))
+    site.quota(limits_nvidia_com__gpumem="10Gi")
+    message = (await site.create(pod(gpu(gpu=1, mem=10241))))["status"]["message"]
+    assert "requested 10241 MiB, limit 10240 MiB" in message
+    assert (await site.create(pod(gpu(gpu=1, mem=10240))))["allowed"]
+    assert (await site.filter(pod(gpu(gpu=1, percent=20)), "n1"))["NodeNames"] is None
+    assert (await site.filter(pod(gpu(gpu=1, percent=12)), "n1"))["NodeNames"] == ["n1"]
