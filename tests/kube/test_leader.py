@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 import msgspec
 import pytest
@@ -22,6 +19,7 @@ from hami.kube.writer import KubeWriter
 from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
 from tests.kube.objects import make_pod, until
+from tests.tools.running import running
 
 SPACE, NAME = "kube-system", "hami-scheduler"
 
@@ -80,18 +78,6 @@ class Follower:
 
     async def until(self, *, leads: bool) -> None:
         await until(lambda: self.leadership.leads == leads, f"leads: {leads}")
-
-
-@asynccontextmanager
-async def running(work: Any) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)
-    try:
-        yield
-        assert not task.done(), task
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def hold(client: ApiClient, holder: str, renewed: str = "2026-01-01T00:00:00.000000Z") -> None:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from hami.kube.reflector import Reflector
 from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
 from tests.reports.site import Object, Site, card, gpu, pod
+from tests.tools.running import running
 
 LEASE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "hami-scheduler"}}
 BACKUP, LATE = 1_000, 9_000
@@ -53,18 +54,6 @@ async def api() -> AsyncIterator[ApiServer]:
 async def client(api: ApiServer, tmp_path: Path) -> AsyncIterator[ApiClient]:
     async with await ApiClient.load(str(api.write_kubeconfig(tmp_path / "kubeconfig")), 1000, 1000) as opened:
         yield opened
-
-
-@asynccontextmanager
-async def running(work: Any) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)
-    try:
-        yield
-        assert not task.done(), task
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 @asynccontextmanager
