@@ -32,6 +32,7 @@ from hami.sim.scheduler import Scheduler as KubeScheduler
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.device import Nvidia
 from tests.tools.audit import Report, audit
+from tests.tools.waiting import until
 
 NVIDIA = Nvidia(NvidiaConfig())
 REGISTRY: Registry = (NVIDIA,)
@@ -183,12 +184,7 @@ class Rig:
             return await auditor.check_memory() + await auditor.check_list()
 
     async def until(self, condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-        try:
-            async with asyncio.timeout(deadline_s):
-                while not condition():  # noqa: ASYNC110 - any condition
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            raise AssertionError(f"not within {deadline_s} s: {what}") from None
+        await until(condition, what, deadline_s)
 
     async def serve_pods(self) -> Informer:
         """Plays the plugin and kubelet of every node; returns a live view of all pods."""

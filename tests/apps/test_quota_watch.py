@@ -19,8 +19,9 @@ from hami.kube.access import Access
 from hami.kube.client import ApiClient
 from hami.sim.apiserver import ApiServer
 from tests.kube.canned import serving
-from tests.kube.objects import until
 from tests.placement.fakes import container, make_node, make_pod, make_world
+from tests.tools.api_server import connected
+from tests.tools.waiting import until
 
 IN_DEFAULT = "/api/v1/namespaces/default/resourcequotas"
 
@@ -46,26 +47,20 @@ async def test_limits_follow_the_objects(tmp_path: Path) -> None:
     world = make_world()
     world.on_node(make_node("n1"))
     pod = make_pod("p", container(memory_mib=1000))
-    async with ApiServer(bookmark_interval_s=0.2) as api:
-        path = api.write_kubeconfig(tmp_path / "kubeconfig")
-        async with await ApiClient.load(str(path), qps=1000, burst=1000) as client:
-            await client.request("POST", IN_DEFAULT, quota("500"))
-            watch = QuotaWatch(client, world)
-            async with running(watch):
-                await asyncio.wait_for(watch.settled.wait(), 60)
-                refusal = watch.advise("default", pod)
-                assert refusal is not None
-                assert refusal.message.startswith("exceeding resource quota q in namespace default")
-                await client.request(
-                    "PATCH", f"{IN_DEFAULT}/q", quota("1000"), content_type="application/merge-patch+json"
-                )
-                await until(lambda: watch.advise("default", pod) is None, "the raised limit")
-                await client.request(
-                    "PATCH", f"{IN_DEFAULT}/q", quota("0"), content_type="application/merge-patch+json"
-                )
-                await until(lambda: watch.advise("default", pod) is not None, "the limit of zero")
-                await client.request("DELETE", f"{IN_DEFAULT}/q")
-                await until(lambda: watch.advise("default", pod) is None, "the deletion")
+    async with ApiServer(bookmark_interval_s=0.2) as api, await connected(api, tmp_path) as client:
+        await client.request("POST", IN_DEFAULT, quota("500"))
+        watch = QuotaWatch(client, world)
+        async with running(watch):
+            await asyncio.wait_for(watch.settled.wait(), 60)
+            refusal = watch.advise("default", pod)
+            assert refusal is not None
+            assert refusal.message.startswith("exceeding resource quota q in namespace default")
+            await client.request("PATCH", f"{IN_DEFAULT}/q", quota("1000"), content_type="application/merge-patch+json")
+            await until(lambda: watch.advise("default", pod) is None, "the raised limit")
+            await client.request("PATCH", f"{IN_DEFAULT}/q", quota("0"), content_type="application/merge-patch+json")
+            await until(lambda: watch.advise("default", pod) is not None, "the limit of zero")
+            await client.request("DELETE", f"{IN_DEFAULT}/q")
+            await until(lambda: watch.advise("default", pod) is None, "the deletion")
 
 
 async def test_without_the_permission_it_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,8 @@ import base64
 import datetime
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -20,6 +19,7 @@ from hami.certs import kept, make
 from hami.core import keys
 from hami.obs import metrics
 from tests.apps.rig import MERGE, Obj, Rig, node, rigged
+from tests.tools.waiting import until_answered
 
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
@@ -65,16 +65,6 @@ async def scheduler_of(rig: Rig, replica: Scheduler, pod: Obj) -> str:
     response = (await rig.call(replica, "webhook", review))["response"]
     patch = json.loads(base64.b64decode(response["patch"])) if response.get("patch") else []
     return next((each["value"] for each in patch if each["path"] == "/spec/schedulerName"), "")
-
-
-async def eventually(check: Callable[[], Any], what: str, deadline_s: float = 60.0) -> None:
-    """Polls something that has to be awaited."""
-    try:
-        async with asyncio.timeout(deadline_s):
-            while not await check():  # noqa: ASYNC110 - any condition
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"not within {deadline_s} s: {what}") from None
 
 
 class Source:
@@ -133,7 +123,7 @@ async def test_another_device_configuration_holds_without_a_restart(rig: Rig, tm
     assert value("hami_scheduler_device_config_current") == 0
     assert await scheduler_of(rig, replica, new) == "hami-scheduler", "the last good one is in force"
     if kind == "ConfigMap":
-        await eventually(lambda: config_map_told(rig), "an event on the ConfigMap")
+        await until_answered(lambda: config_map_told(rig), "an event on the ConfigMap")
 
     await source.write("nvidia: {deviceSplitCount: 10}")
     await rig.until(lambda: value("hami_scheduler_device_config_current") == 1, "a good one")
@@ -157,9 +147,9 @@ async def test_pods_that_were_refused_are_tried_again_under_other_rules(rig: Rig
     replica = await rig.replica()
     too_much = asking("big", nvidia_com__gpu="1", nvidia_com__gpumem="100")
     await source.write("nvidia: {memoryFactor: 1000}")
-    await eventually(lambda: refused(rig, replica, too_much), "100 units of 1,000 MiB are more than the card has")
+    await until_answered(lambda: refused(rig, replica, too_much), "100 units of 1,000 MiB are more than the card has")
     await source.write("nvidia: {memoryFactor: 10}")
-    await eventually(lambda: woken(rig), "a node write that wakes refused pods")
+    await until_answered(lambda: woken(rig), "a node write that wakes refused pods")
     assert await placed(rig, replica, too_much) == ["n1"]
 
 
@@ -255,7 +245,7 @@ SELF_MADE = (*(f"--certificate-host={host}" for host in HOSTS), "--certificate-d
 
 async def test_the_first_replica_makes_a_certificate_and_all_serve_it(world: World) -> None:
     one, two = await asyncio.gather(world.replica(*SELF_MADE), world.replica(*SELF_MADE))
-    await eventually(lambda: world.bundle(), "a published bundle")
+    await until_answered(lambda: world.bundle(), "a published bundle")
     bundle, state = await world.bundle(), await world.kept()
     assert state.trusted == bundle
     assert {await call(one, bundle), await call(two, bundle)} == {der_of(state.cert)}
@@ -270,7 +260,7 @@ async def test_renewal_fails_no_call_of_clients_that_read_the_bundle(world: Worl
     await world.keep(old)
     # The second changes the certificate, long after both can be called; the first would wait longer than the test.
     replicas = [await world.replica(*SELF_MADE, settle=settle) for settle in ("1h", "10s")]
-    await eventually(lambda: world.bundle(), "a published bundle")
+    await until_answered(lambda: world.bundle(), "a published bundle")
     served: list[set[bytes]] = [set(), set()]
     calls, failures = 0, list[str]()
     deadline_s = asyncio.get_running_loop().time() + 120
@@ -303,7 +293,7 @@ async def test_renewal_fails_no_call_of_clients_that_read_the_bundle(world: Worl
 
 async def test_an_edited_bundle_is_put_right_and_a_deleted_configuration_stays_away(world: World) -> None:
     await world.replica(*SELF_MADE)
-    await eventually(lambda: world.bundle(), "a published bundle")
+    await until_answered(lambda: world.bundle(), "a published bundle")
     right = await world.bundle()
     foreign = base64.b64encode(make.make_pair(["x"], datetime.datetime.now(datetime.UTC), 1).ca_pem).decode()
     for wrong in (foreign, ""):
@@ -312,14 +302,14 @@ async def test_an_edited_bundle_is_put_right_and_a_deleted_configuration_stays_a
         await world.rig.client.request(
             "PATCH", f"{WEBHOOKS}/hami-webhook", json.loads(body), content_type="application/json-patch+json"
         )
-        await eventually(lambda: same_bundle(world, right), "the right bundle")
+        await until_answered(lambda: same_bundle(world, right), "the right bundle")
     assert value("hami_scheduler_ca_bundle_right") == 1
-    await eventually(lambda: repair_told(world.rig), "an event on the configuration")
+    await until_answered(lambda: repair_told(world.rig), "an event on the configuration")
     await world.rig.client.request("DELETE", f"{WEBHOOKS}/hami-webhook")
     await world.rig.until(lambda: value("hami_scheduler_ca_bundle_right") == 0, "a metric that says so")
     assert (await world.rig.get(WEBHOOKS))["items"] == []
     await world.configure()
-    await eventually(lambda: same_bundle(world, right), "the right bundle in the new configuration")
+    await until_answered(lambda: same_bundle(world, right), "the right bundle in the new configuration")
 
 
 async def same_bundle(world: World, right: bytes) -> bool:
@@ -342,8 +332,8 @@ async def test_a_secret_of_somebody_else_is_followed_and_never_written(world: Wo
     assert await call(replica, first.trusted) == der_of(first.cert)
     body = {"data": kept.to_data(second)}
     await world.rig.client.request("PATCH", f"{SECRETS}/tls", body, content_type=MERGE)
-    await eventually(lambda: serves(replica, second), "the other certificate")
-    await eventually(lambda: same_bundle(world, second.trusted), "its authority in the configuration")
+    await until_answered(lambda: serves(replica, second), "the other certificate")
+    await until_answered(lambda: same_bundle(world, second.trusted), "its authority in the configuration")
     assert await world.kept() == second
     await world.rig.client.request("PATCH", f"{SECRETS}/tls", {"data": {"tls.crt": "AAAA"}}, content_type=MERGE)
     assert await serves(replica, second), "what cannot be loaded changes nothing"
@@ -376,7 +366,7 @@ async def test_mounted_files_are_followed_as_kubelet_swaps_them(rig: Rig, tmp_pa
     assert await call(replica, first.ca_pem) == der_of(first.cert_pem)
     await asyncio.to_thread(project, second, "..two")
     state = kept.Kept(second.ca_pem, second.cert_pem)
-    await eventually(lambda: serves(replica, state), "the other pair")
+    await until_answered(lambda: serves(replica, state), "the other pair")
     with pytest.raises(ssl.SSLCertVerificationError):
         await call(replica, first.ca_pem)
 
@@ -393,7 +383,7 @@ async def test_a_webhook_that_nobody_trusts_is_not_ready_and_told(world: World, 
     foreign = make.make_pair(["x"], datetime.datetime.now(datetime.UTC), 1).ca_pem
     await write_bundle(world, foreign)
     await world.rig.until(lambda: "does not trust the served certificate" in replica.missing(), "not ready")
-    await eventually(lambda: untrusted_told(world.rig), "an event on the configuration")
+    await until_answered(lambda: untrusted_told(world.rig), "an event on the configuration")
     assert await world.bundle() == foreign, "somebody else's"
     await write_bundle(world, pair.ca_pem)
     await world.rig.until(lambda: replica.missing() == "", "ready again")
@@ -427,7 +417,7 @@ async def test_objects_that_do_not_concern_us_are_never_written(world: World) ->
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
         await rig.client.request("POST", CONFIG_MAPS, body)
     await world.replica(*SELF_MADE, "--device-config-map=kube-system/hami-device")
-    await eventually(lambda: world.bundle(), "a published bundle")
+    await until_answered(lambda: world.bundle(), "a published bundle")
     applied = value("hami_scheduler_device_config_reloads_total", outcome="applied")
     body = {"data": {"device-config.yaml": "nvidia: {defaultMemory: 1}"}}
     await rig.client.request("PATCH", f"{CONFIG_MAPS}/hami-device", body, content_type=MERGE)

@@ -176,6 +176,17 @@ def test_broken_json_is_refused(tmp_path: Path) -> None:
         node_config.read(path, "n", NvidiaConfig())
 
 
+BOMB = "\n  ".join(
+    [
+        "nvidia:",
+        "a0: &a0 [x, x, x, x, x, x, x, x, x, x]",
+        *(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 7)),
+        "defaultMemory: *a6",
+    ]
+)
+"""A list of ten lists of ten lists: ten million items, if somebody wrote them out."""
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -190,11 +201,21 @@ def test_broken_json_is_refused(tmp_path: Path) -> None:
         "nvidia: {1: 2}",
         "? [a]\n: b",
         "\x00",
+        "nvidia: {overwriteEnv: !!bool maybe}",
+        "nvidia: {defaultMemory: !!int ''}",
+        "nvidia: {deviceMemoryScaling: !!float ''}",
+        "nvidia: {deviceMemoryScaling: " + ":".join(["59"] * 400) + ".0}",
+        "nvidia: {defaultMemory: 0x" + "f" * 6000 + "}",
+        "nvidia: {runtimeClassName: " + "x" * 900_000 + "}",
+        "nvidia:\n" + "".join(f"  k{number}: 1\n" for number in range(2000)),
+        BOMB,
     ],
 )
 def test_odd_yaml_is_a_configuration_error(text: str) -> None:
-    with pytest.raises(ConfigError, match="the-file"):
+    """Of a few thousand characters at most: it goes into a log line and an event."""
+    with pytest.raises(ConfigError, match="the-file") as refusal:
         device_config.parse(text, "the-file")
+    assert len(str(refusal.value)) < 5000
 
 
 @pytest.mark.parametrize(

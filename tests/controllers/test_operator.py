@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,11 @@ from hami.core.errors import ConfigError
 from hami.kube.backoff import Backoff
 from hami.sim.apiserver.faults import Fault
 from hami.sim.cluster import SimCluster
+from tests.tools.waiting import until
 
 MERGE = "application/merge-patch+json"
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 Told = list[Mapping[str, Any] | None]
-
-
-async def until(condition: Callable[[], object], what: str, deadline_s: float = 60.0) -> None:
-    try:
-        async with asyncio.timeout(deadline_s):
-            while not condition():  # noqa: ASYNC110 - any condition
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"not within {deadline_s} s: {what}") from None
 
 
 def a_map(name: str, text: str) -> dict[str, Any]:

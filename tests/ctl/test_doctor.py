@@ -30,6 +30,7 @@ from hami.kube.client import ApiClient
 from hami.sim.apiserver import ApiServer
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.device import Nvidia
+from tests.tools.api_server import connected
 
 REGISTRY: Registry = (Nvidia(NvidiaConfig()),)
 REGISTER, HANDSHAKE, LOCK = "hami.io/node-nvidia-register", "hami.io/node-handshake", "hami.io/mutex.lock"
@@ -73,10 +74,6 @@ async def cluster(folder: Path, *objects: Obj) -> AsyncIterator[ApiClient]:
         for each in objects:
             await create(client, each)
         yield client
-
-
-async def connected(api: ApiServer, folder: Path) -> ApiClient:
-    return await ApiClient.load(str(api.write_kubeconfig(folder / "kubeconfig")), qps=0)
 
 
 async def create(client: ApiClient, document: Obj) -> None:

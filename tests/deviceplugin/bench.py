@@ -28,6 +28,8 @@ from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.device import Nvidia
 from hami.vendors.nvidia.names import ALLOCATED_KEY, TO_ALLOCATE_KEY
 from tests.deviceplugin.kubelet import FakeKubelet
+from tests.tools.api_server import connected
+from tests.tools.waiting import until
 
 NODE = "n1"
 CARDS = """
@@ -156,13 +158,7 @@ class Bench:
         await self.kubelet.stop()
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        """Polls until `condition` holds; fails after a deadline, naming what was awaited."""
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                while not condition():  # noqa: ASYNC110 - any condition, not only ours to signal
-                    await asyncio.sleep(0.005)
-        except TimeoutError:
-            raise AssertionError(f"not within {DEADLINE_S} s: {what}") from None
+        await until(condition, what, DEADLINE_S)
 
     def was_unhealthy(self, replica: str) -> bool:
         """Whether kubelet has ever heard so of it: a card that had an error comes back by itself, soon."""
@@ -265,14 +261,12 @@ class Bench:
 @asynccontextmanager
 async def bench(folder: Path) -> AsyncIterator[Bench]:
     """A node without a plugin yet."""
-    async with ApiServer() as api:
-        kubeconfig = api.write_kubeconfig(folder / "kubeconfig")
-        async with await ApiClient.load(str(kubeconfig), qps=0) as client:
-            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
-            await client.request("POST", paths.NODES, msgspec.json.encode(body))
-            made = Bench(folder, api, client)
-            await made.kubelet.start()
-            try:
-                yield made
-            finally:
-                await made.close()
+    async with ApiServer() as api, await connected(api, folder) as client:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+        await client.request("POST", paths.NODES, msgspec.json.encode(body))
+        made = Bench(folder, api, client)
+        await made.kubelet.start()
+        try:
+            yield made
+        finally:
+            await made.close()

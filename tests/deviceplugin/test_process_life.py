@@ -28,6 +28,7 @@ from hami.sim.apiserver.faults import Fault
 from hami.vendors.nvidia.names import HANDSHAKE_KEY, REGISTER_KEY, SCORE_KEY
 from tests.deviceplugin.bench import NODE, A, B, Bench
 from tests.deviceplugin.test_allocate import ONE
+from tests.tools.waiting import until_answered
 
 
 class Life:
@@ -101,15 +102,6 @@ async def living(node: Bench, *flags: str) -> AsyncIterator[Life]:
             await life.task
 
 
-async def until(what: str, ask: Callable[[], Any]) -> None:
-    try:
-        async with asyncio.timeout(60):
-            while not await ask():  # noqa: ASYNC110 - polls another process's face
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"not within 60 s: {what}") from None
-
-
 @pytest.mark.parametrize(
     ("entry", "devices", "wanted"),
     [
@@ -161,7 +153,7 @@ async def test_a_wrong_file_is_said_and_the_last_good_one_stays(node: Bench, con
         life.write_node_config(devicesplitcount=5)
         await node.until(lambda: len(node.kubelet.devices) == 10, "the new count")
         life.node_config.write_text(content)
-        await until("an event", lambda: _has_event(life, "InvalidConfiguration"))
+        await until_answered(lambda: _has_event(life, "InvalidConfiguration"), "an event")
         assert len(node.kubelet.devices) == 10
         assert (await life.get("/readyz"))[0] == 200
         life.write_node_config(devicesplitcount=4)
@@ -186,7 +178,7 @@ async def test_sighup_starts_everything_anew(node: Bench) -> None:
     async with living(node) as life:
         os.kill(os.getpid(), signal.SIGHUP)
         await life.registrations(2)
-        await until("ready", lambda: _ready(life))
+        await until_answered(lambda: _ready(life), "ready")
 
 
 async def _ready(life: Life) -> bool:
@@ -195,7 +187,7 @@ async def _ready(life: Life) -> bool:
 
 async def test_health_readiness_and_metrics(node: Bench) -> None:
     async with living(node) as life:
-        await until("ready", lambda: _ready(life))
+        await until_answered(lambda: _ready(life), "ready")
         assert (await life.get("/healthz"))[0] == 200
         assert (await life.metric("cards"), await life.metric("cards_unhealthy")) == (2, 0)
         await node.bound_pod("p1", ONE)
@@ -215,7 +207,7 @@ async def test_without_kubelet_it_is_healthy_and_not_ready(node: Bench) -> None:
     life = Life(node)
     life.start()
     try:
-        await until("an answer", lambda: _answers(life))
+        await until_answered(lambda: _answers(life), "an answer")
         assert (await life.get("/readyz")) == (503, "not registered with kubelet")
         assert (await life.get("/healthz"))[0] == 200
     finally:
@@ -246,7 +238,7 @@ async def test_a_fault_of_its_own_is_said_and_the_plugin_starts_anew(
     monkeypatch.setattr(Plugin, "run", crashing)
     async with living(node) as life:
         assert crashes == [4]
-        await until("an event", lambda: _has_event(life, "DevicePluginCrashed"))
+        await until_answered(lambda: _has_event(life, "DevicePluginCrashed"), "an event")
 
 
 async def test_a_plugin_that_only_crashes_ends(node: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

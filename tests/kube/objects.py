@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,8 +9,6 @@ import msgspec
 from hami.core.objects import Node, Pod, node_decoder, pod_decoder
 from hami.kube import paths
 from hami.kube.client import ApiClient
-
-DEADLINE_S = 60.0
 
 
 async def make_node(client: ApiClient, name: str, annotations: dict[str, str] | None = None) -> Node:
@@ -26,13 +22,3 @@ async def make_pod(client: ApiClient, name: str, *, node: str = "", **metadata: 
         spec["nodeName"] = node
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
     return pod_decoder.decode(await client.request("POST", paths.pods_in("default"), msgspec.json.encode(body)))
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    """Polls until `condition` holds; fails after a deadline, naming what was awaited."""
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():  # noqa: ASYNC110 - any condition, not only ours to signal
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"not within {DEADLINE_S} s: {what}") from None

@@ -18,8 +18,9 @@ from hami.kube.role_label import RoleLabel
 from hami.kube.writer import KubeWriter
 from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
-from tests.kube.objects import make_pod, until
+from tests.kube.objects import make_pod
 from tests.tools.running import running
+from tests.tools.waiting import until
 
 SPACE, NAME = "kube-system", "hami-scheduler"
 

@@ -19,7 +19,8 @@ from hami.kube.reflector import EventType, Reflector
 from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
 from tests.kube.canned import serving
-from tests.kube.objects import DEADLINE_S, make_node, make_pod, until
+from tests.kube.objects import make_node, make_pod
+from tests.tools.waiting import DEADLINE_S, until
 
 
 class Mirror:

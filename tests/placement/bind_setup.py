@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 
 from hami.core import keys
@@ -61,11 +60,3 @@ class Setup:
     def assert_free(self, node: str = "n1") -> None:
         self.world.settle_now()
         assert dict(self.world.ledger.uses(node)) == {}
-
-
-async def until(condition: object, what: str) -> None:
-    """Gives other tasks the loop until `condition()` holds; fails after a minute."""
-    assert callable(condition)
-    async with asyncio.timeout(60.0):
-        while not condition():  # noqa: ASYNC110 - polled with a deadline, no event to wait for
-            await asyncio.sleep(0.001)

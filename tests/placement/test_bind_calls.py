@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from hami.placement.names import NodeNames
-from tests.placement.bind_setup import Setup, until
+from tests.placement.bind_setup import Setup
 from tests.placement.fakes import (
     annotated,
     make_pod,
 )
+from tests.tools.waiting import until
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hami.core.model import Use
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.claims import ClaimState
 from hami.placement.names import NodeNames
-from tests.placement.bind_setup import Setup, until
+from tests.placement.bind_setup import Setup
 from tests.placement.fakes import (
     NVIDIA,
     annotated,
@@ -22,6 +22,7 @@ from tests.placement.fakes import (
     make_pod,
     with_phase,
 )
+from tests.tools.waiting import until
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hami.core import keys
 from hami.core.errors import ApiError, ConflictError
 from hami.core.objects import Pod
 from hami.core.token import parse_token
-from tests.placement.bind_setup import Setup, until
+from tests.placement.bind_setup import Setup
 from tests.placement.fakes import (
     annotated,
     container,
@@ -18,6 +18,7 @@ from tests.placement.fakes import (
     make_pod,
     with_phase,
 )
+from tests.tools.waiting import until
 
 
 @pytest.fixture

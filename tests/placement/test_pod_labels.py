@@ -12,8 +12,8 @@ from hami.core.errors import ApiError
 from hami.core.keys import VGPU_NODE
 from hami.core.objects import Pod
 from hami.placement.pod_labels import PodLabels
-from tests.placement.bind_setup import until
 from tests.placement.fakes import FakeApi, annotated, make_pod
+from tests.tools.waiting import until
 
 ONE = "GPU-0,NVIDIA,1000,10:;"
 LONGEST = "n" * 63

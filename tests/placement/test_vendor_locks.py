@@ -12,9 +12,10 @@ from hami.core.device_type import NodeLock
 from hami.core.errors import ApiError, TransportError
 from hami.core.model import Use
 from hami.placement.vendor_locks import own_locks
-from tests.placement.bind_setup import Setup, until
+from tests.placement.bind_setup import Setup
 from tests.placement.fakes import NVIDIA, annotated, make_pod
 from tests.placement.second_vendor import OWN_LOCK, Mlu, Unlocked, asking, mixed_node
+from tests.tools.waiting import until
 
 MLU = Mlu()
 

@@ -9,8 +9,9 @@ import pytest
 from hami.core.model import Use
 from hami.placement.claims import ClaimState
 from hami.placement.names import NodeNames
-from tests.placement.bind_setup import Setup, until
+from tests.placement.bind_setup import Setup
 from tests.placement.fakes import annotated, container, make_pod
+from tests.tools.waiting import until
 
 
 @pytest.mark.parametrize("node", ["n1", "n2"])

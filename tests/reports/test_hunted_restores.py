@@ -7,9 +7,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
 from tests.reports.site import Object, Site, card, gpu, pod
 from tests.tools.running import running
+from tests.tools.waiting import until
 
 LEASE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "hami-scheduler"}}
 BACKUP, LATE = 1_000, 9_000
@@ -34,26 +34,10 @@ AT_ONCE = b'{"gracePeriodSeconds":0}'
 WHOLE = "GPU-a,NVIDIA,16384,100:;"
 
 
-async def until(condition: Callable[[], object], what: str) -> None:
-    """Polls until `condition` holds; fails after a generous deadline, naming what was awaited."""
-    try:
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110 - any condition, not only ours to signal
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"not within a minute: {what}") from None
-
-
 @pytest.fixture
 async def api() -> AsyncIterator[ApiServer]:
     async with ApiServer(bookmark_interval_s=60) as server:
         yield server
-
-
-@pytest.fixture
-async def client(api: ApiServer, tmp_path: Path) -> AsyncIterator[ApiClient]:
-    async with await ApiClient.load(str(api.write_kubeconfig(tmp_path / "kubeconfig")), 1000, 1000) as opened:
-        yield opened
 
 
 @asynccontextmanager

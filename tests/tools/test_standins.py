@@ -5,9 +5,8 @@ any end of a watch. (A stand-in that ended with its watch left tokens that nobod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import aiohttp
 import pytest
@@ -20,22 +19,9 @@ from hami.sim.apiserver import ApiServer
 from tests.cluster import standins
 from tests.cluster.standins import StandIns
 from tests.kube.objects import make_node, make_pod
+from tests.tools.waiting import until_answered
 
-LIMIT_S = 60.0
 WORK = {keys.BIND_PHASE: keys.PHASE_ALLOCATING, standins.TO_ALLOCATE: "GPU-0,NVIDIA,1000,10:;"}
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[ApiServer]:
-    async with ApiServer(bookmark_interval_s=0.2) as server:
-        yield server
-
-
-@pytest.fixture
-async def client(api: ApiServer, tmp_path: Any) -> AsyncIterator[ApiClient]:
-    path = api.write_kubeconfig(tmp_path / "kubeconfig")
-    async with await ApiClient.load(str(path), qps=1000, burst=1000) as opened:
-        yield opened
 
 
 @asynccontextmanager
@@ -50,12 +36,6 @@ async def playing(client: ApiClient) -> AsyncIterator[StandIns]:
                 watch.cancel()
             ended = await asyncio.gather(*watches, return_exceptions=True)
             assert all(isinstance(one, asyncio.CancelledError) for one in ended), ended
-
-
-async def until(holds: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not await holds():  # noqa: ASYNC110 - the state of a server
-            await asyncio.sleep(0.01)
 
 
 async def bind(client: ApiClient, number: int) -> str:
@@ -76,13 +56,13 @@ async def served(client: ApiClient, number: int) -> bool:
 async def test_pods_are_served_through_any_end_of_a_watch(api: ApiServer, client: ApiClient, harm: str) -> None:
     await bind(client, 1)
     async with playing(client) as plugins:
-        await until(lambda: served(client, 1))
+        await until_answered(lambda: served(client, 1), "p1 served")
         if harm != "nothing":
             assert api.faults.cut_watches() > 0
         await bind(client, 2)
         if harm == "forgotten":
             api.faults.forget_history()
-        await until(lambda: served(client, 2))
+        await until_answered(lambda: served(client, 2), "p2 served")
         assert set(plugins.bound_at_s) == {"default/p1", "default/p2"}
 
 
@@ -93,9 +73,9 @@ async def test_the_token_of_another_pod_stays(client: ApiClient) -> None:
     writer = KubeWriter(client)
     async with playing(client):
         await make_pod(client, "p1", node="n1", annotations=WORK)
-        await until(lambda: _success(writer, "p1"))
+        await until_answered(lambda: _success(writer, "p1"), "p1 done")
         await make_pod(client, "p2", node="n2", annotations=WORK)
-        await until(lambda: served(client, 2))
+        await until_answered(lambda: served(client, 2), "p2 served")
     assert (await writer.get_node("n1")).annotations[keys.NODE_LOCK] == other
 
 

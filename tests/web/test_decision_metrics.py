@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from hami.obs import metrics
-from tests.placement.bind_setup import Setup, until
+from tests.placement.bind_setup import Setup
 from tests.placement.fakes import make_pod
+from tests.tools.waiting import until
 from tests.web.test_extender import Site, pod
 from tests.web.test_webhook import body as review
 
