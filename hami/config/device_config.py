@@ -7,6 +7,7 @@ are not served are accepted and named in `notes`.
 from __future__ import annotations
 
 import difflib
+import reprlib
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -15,6 +16,7 @@ import pydantic
 import yaml
 from pydantic import ConfigDict, Field
 
+from hami.config import unique_keys
 from hami.core.errors import ConfigError
 from hami.core.model import INT32_MAX
 from hami.vendors.nvidia.config import MigAllowlistEntry, NvidiaConfig
@@ -45,6 +47,14 @@ ResourceName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]
 
+_BAD_SCALAR: Final = (ValueError, AttributeError, LookupError, ArithmeticError, TypeError, RecursionError)
+"""The loader's own errors for scalars that only look like what their tag says: `2026-13-45`, `!!int x`, `!!bool x`,
+`!!float ""`, and sixty-based numbers that are too large."""
+
+_MOST_TOLD: Final = 5
+_MOST_SHOWN_CHARS: Final = 200
+_repr: Final = reprlib.Repr()
+_repr.maxstring = _repr.maxother = _MOST_SHOWN_CHARS
 _MOST_NAME_CHARS: Final = 63
 _NAMES: Final = (
     "resource_count_name",
@@ -73,6 +83,14 @@ class _MigAllowlist(_Strict):
 
 
 class _Nvidia(_Strict):
+    @pydantic.field_validator("*", mode="before")
+    @classmethod
+    def _no_switch(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        """`defaultGPUNum: yes` is no number, though Python takes it for 1."""
+        if isinstance(value, bool) and info.field_name and cls.model_fields[info.field_name].annotation is not bool:
+            raise ValueError("true and false are no value for this key")
+        return value
+
     resource_count_name: ResourceName = _DEFAULTS.resource_count_name
     resource_memory_name: ResourceName = _DEFAULTS.resource_memory_name
     resource_memory_percentage_name: ResourceName = _DEFAULTS.resource_memory_percentage_name
@@ -118,20 +136,21 @@ def read(path: Path) -> DeviceConfig:
 def parse(text: str, source: str) -> DeviceConfig:
     """The same from text. Raises ConfigError."""
     try:
-        document = yaml.load(text, Loader=yaml.CSafeLoader)
-    except (yaml.YAMLError, ValueError, AttributeError) as error:
-        # The loader's own errors for scalars that only look like what their tag says: `2026-13-45`, `!!int x`.
-        raise ConfigError(f"{source} is no YAML: {error}") from error
+        document, twice = unique_keys.load(text, within={"nvidia"}.__contains__)
+    except (yaml.YAMLError, *_BAD_SCALAR) as error:
+        raise ConfigError(f"{source} is no YAML: {_short(str(error) or type(error).__name__)}") from error
     if not isinstance(document, dict) or not any(document.values()):
         raise ConfigError(f"{source}: all configurations are empty; expected at least the section nvidia")
+    if twice:
+        raise ConfigError(f"{source}: {'; '.join(twice)}")
     known = {"nvidia", *OTHER_VENDORS, *NVIDIA_PLUGIN_KEYS}
     for key in document:
         if key not in known:
-            raise ConfigError(f"{source}: unknown section {key!r}{_near(str(key), known)}")
+            raise ConfigError(f"{source}: unknown section {_shown(key)}{_near(str(key), known)}")
     notes = [f"{source}: section {key} is read and has no effect here" for key in document if key in OTHER_VENDORS]
     section = document.get("nvidia") or {}
     if not isinstance(section, dict):
-        raise ConfigError(f"{source}: nvidia: expected a mapping, found {section!r}")
+        raise ConfigError(f"{source}: nvidia: expected a mapping, found {_shown(section)}")
     retired = sorted(RETIRED_KEYS & section.keys())
     notes += [f"{source}: nvidia.{key} has no effect any more: use migProfileAllowlist" for key in retired]
     return DeviceConfig(_nvidia({k: v for k, v in section.items() if k not in RETIRED_KEYS}, source), tuple(notes))
@@ -141,7 +160,7 @@ def _nvidia(section: dict[str, Any], source: str) -> NvidiaConfig:
     try:
         model = _Nvidia.model_validate({key: value for key, value in section.items() if value is not None})
     except pydantic.ValidationError as error:
-        raise ConfigError(f"{source}: " + "; ".join(_problem("nvidia", item) for item in error.errors())) from error
+        raise ConfigError(f"{source}: {_problems('nvidia', error)}") from error
     _check_names(model, source)
     values = model.model_dump(exclude={"mig_profile_allowlist"})
     allowlist = tuple(
@@ -169,12 +188,31 @@ def _check_names(model: _Nvidia, source: str) -> None:
         seen[name] = key
 
 
+def _problems(section: str, error: pydantic.ValidationError) -> str:
+    """The first few: the text goes into a log line and an event."""
+    more = error.error_count() - _MOST_TOLD
+    told = [_problem(section, item) for item in error.errors(include_url=False)[:_MOST_TOLD]]
+    return "; ".join(told + ([f"and {more} more"] if more > 0 else []))
+
+
 def _problem(section: str, item: Any) -> str:
-    path = ".".join([section, *(str(part) for part in item["loc"])])
+    path = ".".join([section, *(_short(str(part)) for part in item["loc"])])
     if item["type"] == "extra_forbidden":
         known = {_alias(name, field) for name, field in _Nvidia.model_fields.items()}
         return f"{path}: unknown key{_near(str(item['loc'][-1]), known)}"
-    return f"{path}: {item['input']!r} is not allowed: {item['msg']}"
+    return f"{path}: {_shown(item['input'])} is not allowed: {_short(item['msg'])}"
+
+
+def _shown(value: Any) -> str:
+    """A value of the file as Python writes it, however large it is, and however often it contains itself."""
+    try:
+        return _short(_repr.repr(value))
+    except ValueError:
+        return "a number of thousands of digits"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN_CHARS else f"{text[:_MOST_SHOWN_CHARS]}… ({len(text)} characters)"
 
 
 def _alias(name: str, field: pydantic.fields.FieldInfo) -> str:
@@ -182,5 +220,6 @@ def _alias(name: str, field: pydantic.fields.FieldInfo) -> str:
 
 
 def _near(key: str, known: set[str]) -> str:
+    key = key[:_MOST_NAME_CHARS]
     near = difflib.get_close_matches(key, known, 1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
