@@ -136,13 +136,13 @@ def read(path: Path) -> DeviceConfig:
 def parse(text: str, source: str) -> DeviceConfig:
     """The same from text. Raises ConfigError."""
     try:
-        document, twice = unique_keys.load(text, within={"nvidia"}.__contains__)
+        document, twice = unique_keys.load(text, "nvidia")
     except (yaml.YAMLError, *_BAD_SCALAR) as error:
         raise ConfigError(f"{source} is no YAML: {_short(str(error) or type(error).__name__)}") from error
     if not isinstance(document, dict) or not any(document.values()):
         raise ConfigError(f"{source}: all configurations are empty; expected at least the section nvidia")
     if twice:
-        raise ConfigError(f"{source}: {'; '.join(twice)}")
+        raise ConfigError(f"{source}: {'; '.join(twice[:5])}")
     known = {"nvidia", *OTHER_VENDORS, *NVIDIA_PLUGIN_KEYS}
     for key in document:
         if key not in known:
