@@ -14,7 +14,7 @@ from hami.core import keys, narrative
 from hami.core.device_type import Refusal
 from hami.core.errors import ApiError, NotFoundError, TransportError
 from hami.core.fit import Fit, evaluate
-from hami.core.model import PodRequest
+from hami.core.model import NO_USE, PodRequest
 from hami.core.objects import ObjectMeta, Pod
 from hami.obs import metrics
 from hami.placement.announce import decision_annotations
@@ -200,7 +200,10 @@ class Binder:
         return claim
 
     def _still_fits(self, call: BindCall) -> bool:
-        """Whether the pod's reservation is on this node and every card of it still holds it."""
+        """Whether the pod's reservation is on this node and every card of it still holds it.
+
+        A card that is not what it was (type, mode, amounts, cordoned since) is a matter for the evaluator again.
+        """
         self._world.settle_now()
         claim = self._world.ledger.get(call.uid)
         view = self._world.view(call.node)
@@ -209,10 +212,11 @@ class Binder:
         if self._world.quotas.overdrawn(claim.namespace):
             return False
         cards = {device.id: (device, use) for device, use in zip(view.state.devices, view.state.uses, strict=True)}
+        decided = {device.id: device for device in claim.devices}
         for device_id, _ in claim.charges:
-            if device_id not in cards:
+            device, use = cards.get(device_id, (None, NO_USE))
+            if device is None or device != decided.get(device_id) or device_id in view.state.cordoned:
                 return False
-            device, use = cards[device_id]
             room = use.slots <= device.slots and use.memory_mib <= device.memory_mib
             if not (device.healthy and room and use.core_percent <= device.core_percent):
                 return False
@@ -233,7 +237,8 @@ class Binder:
             excess = quotas.excess(call.namespace, request, state, own)
             numbers = f"; {excess.text}" if excess is not None else ""
             raise BindError(f"node {call.node} does not fit any more: {found.text}{numbers}")
-        self._world.ledger.reserve(pod, call.node, found, self._clock.monotonic_s(), self._clock.unix_s())
+        clock = self._clock
+        self._world.ledger.reserve(pod, call.node, found, clock.monotonic_s(), clock.unix_s(), view.state.devices)
 
     async def _read_pod(self, call: BindCall) -> Pod:
         try:

@@ -102,6 +102,9 @@ class BindingWriter:
                 return True
             here = node == call.node
             raise BindError(f"pod {call.key} is bound to node {node} already, not by this call", keep_token=here)
+        if pod.finished:
+            # kube-apiserver would bind it all the same.
+            raise BindError(f"pod {call.key} has ended ({pod.status.phase})", gone=True)
         if pod.metadata.deletion_timestamp is not None:
             raise BindError(f"pod {call.key} is being deleted")
         return False

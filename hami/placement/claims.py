@@ -17,7 +17,7 @@ from hami.core.codec import MigAllocation, decode_mig_allocations, physical_id
 from hami.core.device_type import Registry
 from hami.core.errors import DecodeError
 from hami.core.fit import Fit
-from hami.core.model import Allocation, Charge, MigPlacement, Use
+from hami.core.model import Allocation, Charge, Device, MigPlacement, Use
 from hami.core.objects import Pod
 
 BACKSTOP_S: Final = 1200.0
@@ -62,6 +62,8 @@ class Claim(msgspec.Struct, gc=False):
     resource_version: str = ""
     fit: Fit | None = None
     """The evaluator's decision; only while a binding still has to write it."""
+    devices: tuple[Device, ...] = ()
+    """The node's cards as the decision saw them; as long as `fit`."""
     since_unix_s: float = 0.0
     deadline_s: float = 0.0
     """Monotonic seconds at which a claim is dropped that is not known to be bound."""

@@ -163,7 +163,9 @@ class Engine:
         if standing is not None:
             return standing
         clock = self._world.clock
-        self._world.ledger.reserve(pod, node, found, clock.monotonic_s(), clock.unix_s())
+        view = self._world.view(node)
+        devices = view.state.devices if view is not None else ()
+        self._world.ledger.reserve(pod, node, found, clock.monotonic_s(), clock.unix_s(), devices)
         self._news.forget(pod.metadata.uid)
         self._world.waking.placed(pod.metadata.uid)
         narrate = functools.partial(fitting.event, node)

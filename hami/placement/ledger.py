@@ -15,7 +15,7 @@ from hami.core import allocation as allocations
 from hami.core import keys
 from hami.core.device_type import Registry
 from hami.core.fit import Fit
-from hami.core.model import MigPlacement, Use
+from hami.core.model import Device, MigPlacement, Use
 from hami.core.objects import Pod
 from hami.core.versions import is_older
 from hami.placement.claims import (
@@ -166,8 +166,13 @@ class Ledger:
 
     # Our own decisions
 
-    def reserve(self, pod: Pod, node: str, fit: Fit, now_s: float, now_unix_s: float) -> Claim:
-        """Holds the cards of a fresh decision for the pod; replaces what the pod held before."""
+    def reserve(
+        self, pod: Pod, node: str, fit: Fit, now_s: float, now_unix_s: float, devices: tuple[Device, ...] = ()
+    ) -> Claim:
+        """Holds the cards of a fresh decision for the pod; replaces what the pod held before.
+
+        `devices`: the node's cards as the decision saw them.
+        """
         self.release(pod.metadata.uid)
         claim = Claim(
             uid=pod.metadata.uid,
@@ -179,6 +184,7 @@ class Ledger:
             words=words_of(fit.charge, fit.allocation),
             slices=flat_slices(fit.mig, fit.charge),
             fit=fit,
+            devices=devices,
             resource_version=pod.metadata.resource_version,
             since_unix_s=now_unix_s,
             deadline_s=now_s + BACKSTOP_S,
@@ -201,6 +207,7 @@ class Ledger:
             claim.state = ClaimState.BOUND
             claim.phase = keys.PHASE_ALLOCATING
             claim.fit = None
+            claim.devices = ()
             claim.pinned = False
 
     def release(self, uid: str) -> None:

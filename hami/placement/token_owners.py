@@ -62,7 +62,8 @@ class TokenOwners:
         if verdict.action is TokenAction.FENCE:
             assert owner is not None
             self._read.pop(token.key, None)
-            return await self._fence(owner) or self._left_behind(owner, written, call)
+            # Upstream's Bindings ask for no version: no fence stops them, and upstream itself goes by the age alone.
+            return await self._fence(owner) or written is None or self._left_behind(owner, written, call)
         if verdict.action is TokenAction.KEEP and owner is not None and not owner.spec.node_name:
             return self._left_behind(owner, written, call)
         return verdict.action is TokenAction.FREE

@@ -78,7 +78,7 @@ class World:
         self.inventory = Inventory(self.registry, InventorySettings(reported_limit_s, node_label_selector))
         self.ledger = Ledger(self.registry)
         self.quotas = Quotas(self.registry, self.ledger.namespaces)
-        self.on_rules: list[Callable[[], None]] = [self.shapes.forget, self.quotas.renew]
+        self.on_rules: list[Callable[[], None]] = [self.shapes.forget, self.quotas.renew, self._forget_plain]
         """Called, in the same tick, after other rules came into force: memos that rest on them are dropped."""
         self.columns = Columns()
         self.in_flight = InFlight()
@@ -229,6 +229,10 @@ class World:
 
     def is_plain(self, uid: str) -> bool:
         return uid in self._plain
+
+    def _forget_plain(self) -> None:
+        """Under other names of resources they may ask for devices."""
+        self._plain = RecentUids()
 
     def is_gone(self, uid: str) -> bool:
         """Whether the watch has lately shown the pod's deletion."""

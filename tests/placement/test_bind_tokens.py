@@ -9,7 +9,7 @@ import pytest
 from hami.core import keys
 from hami.core.errors import ApiError, ConflictError
 from hami.core.objects import Pod
-from hami.core.token import parse_token
+from hami.core.token import BindEpoch, encode_epoch, parse_token
 from tests.placement.bind_setup import Setup
 from tests.placement.fakes import (
     annotated,
@@ -125,12 +125,29 @@ async def test_expired_owner_is_fenced_before_its_token_is_taken(setup: Setup) -
 
 async def test_fence_that_is_forbidden_means_wait() -> None:
     setup = Setup(wait_s=0.02)
-    setup.api.put_pod(make_pod("o"))
+    owner = setup.api.put_pod(make_pod("o"))
     setup.reserve(make_pod("p"))
     text = setup.lock("o", age_s=301)
+    epoch = BindEpoch("sched-1/7", text.partition(",")[0], "uid-o", owner.metadata.resource_version)
+    setup.api._merge_node("n1", {keys.BIND_EPOCH: encode_epoch(epoch)})
     setup.api.faults["patch_pod", "before"] = [ApiError(403, "Forbidden", "no") for _ in range(20)]
     assert "contention" in await setup.bind()
     assert setup.api.lock("n1") == text
+
+
+@pytest.mark.parametrize("notes", [{}, {keys.VGPU_NODE: "n1"}, {keys.VGPU_NODE: "n2"}], ids=str)
+@pytest.mark.parametrize(("age_s", "taken"), [(299, False), (301, True), (-299, False), (-301, True)])
+async def test_a_token_without_a_version_is_taken_by_its_age_where_no_fence_is_allowed(
+    notes: dict[str, str], age_s: float, taken: bool
+) -> None:
+    """Upstream's scheduler stopped in the middle, and nothing ever writes its pod again."""
+    setup = Setup(wait_s=0.02)
+    setup.api.put_pod(make_pod("o", annotations=notes))
+    setup.reserve(make_pod("p"))
+    text = setup.lock("o", age_s=age_s)
+    setup.api.faults["patch_pod", "before"] = [ApiError(403, "Forbidden", "no") for _ in range(20)]
+    error = await setup.bind()
+    assert (error == "", setup.api.lock("n1") != text) == (taken, taken), error
 
 
 async def test_left_over_token_is_free_once_its_owner_was_written() -> None:
