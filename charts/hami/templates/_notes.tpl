@@ -53,8 +53,9 @@ This Kubernetes is older than 1.30: allocation annotations are protected at pod 
 {{- if or (eq $scheduler.service.type "NodePort") (eq .Values.devicePlugin.service.type "NodePort") }}
 Services are of type NodePort, as in HAMi's chart: metrics and webhook can be reached from outside without a password.
 {{- end }}
-{{- if gt (float64 .Values.devicePlugin.deviceMemoryScaling) 1.0 }}
-devicePlugin.deviceMemoryScaling is {{ .Values.devicePlugin.deviceMemoryScaling }}: memory is oversold, programs may be slow or fail when all use theirs.
+{{- $memoryScaling := (include "hami.nvidia" . | fromYaml).deviceMemoryScaling }}
+{{- if gt (float64 $memoryScaling) 1.0 }}
+deviceMemoryScaling is {{ $memoryScaling }}: memory is oversold, programs may be slow or fail when all use theirs.
 {{- end }}
 {{- if $scheduler.allowDisableControl }}
 scheduler.allowDisableControl is true: any pod may lift all limits by CUDA_DISABLE_CONTROL=true.

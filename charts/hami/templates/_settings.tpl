@@ -6,28 +6,29 @@
 {{- if $content -}}
 {{ $content }}
 {{- else -}}
-{{- $plugin := .Values.devicePlugin -}}
+{{- $nvidia := include "hami.nvidia" . | fromYaml -}}
 nvidia:
-  resourceCountName: {{ .Values.resourceName }}
-  resourceMemoryName: {{ .Values.resourceMem }}
-  resourceMemoryPercentageName: {{ .Values.resourceMemPercentage }}
-  resourceCoreName: {{ .Values.resourceCores }}
-  resourcePriorityName: {{ .Values.resourcePriority }}
-  overwriteEnv: {{ eq (toString .Values.scheduler.overwriteEnv) "true" }}
-  defaultMemory: 0
-  defaultCores: 0
-  defaultGPUNum: 1
-  memoryFactor: 1
-  deviceSplitCount: {{ $plugin.deviceSplitCount }}
-  deviceMemoryScaling: {{ $plugin.deviceMemoryScaling }}
-  deviceCoreScaling: {{ $plugin.deviceCoreScaling }}
-  preConfiguredDeviceMemory: {{ int64 $plugin.preConfiguredDeviceMemory }}
-  libCudaLogLevel: {{ .Values.devices.nvidia.libCudaLogLevel | toString | quote }}
-  enableNumaTopology: {{ $plugin.enableNumaTopology }}
-  disableCoreLimit: {{ eq (toString $plugin.disablecorelimit) "true" }}
-  gpuCorePolicy: {{ .Values.devices.nvidia.gpuCorePolicy }}
-  runtimeClassName: {{ $plugin.runtimeClassName | default "" | quote }}
+{{- range list "resourceCountName" "resourceMemoryName" "resourceMemoryPercentageName" "resourceCoreName" "resourcePriorityName" "overwriteEnv" "defaultMemory" "defaultCores" "defaultGPUNum" "memoryFactor" "deviceSplitCount" "deviceMemoryScaling" "deviceCoreScaling" "preConfiguredDeviceMemory" "libCudaLogLevel" "enableNumaTopology" "disableCoreLimit" "gpuCorePolicy" "runtimeClassName" "migProfileAllowlist" }}
+{{- if hasKey $nvidia . }}
+  {{ . }}: {{ get $nvidia . | toJson }}
+{{- end }}
+{{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/* The settings of NVIDIA's cards. HAMi after 2.10 has all of them below devices.nvidia, where they go before those that
+earlier releases have in other places. */}}
+{{- define "hami.nvidia" -}}
+{{- $plugin := .Values.devicePlugin -}}
+{{- $made := dict "resourceCountName" .Values.resourceName "resourceMemoryName" .Values.resourceMem "resourceMemoryPercentageName" .Values.resourceMemPercentage "resourceCoreName" .Values.resourceCores "resourcePriorityName" .Values.resourcePriority -}}
+{{- $made = merge $made (dict "overwriteEnv" (eq (toString .Values.scheduler.overwriteEnv) "true") "defaultMemory" 0 "defaultCores" 0 "defaultGPUNum" 1 "memoryFactor" 1) -}}
+{{- $made = merge $made (dict "deviceSplitCount" $plugin.deviceSplitCount "deviceMemoryScaling" $plugin.deviceMemoryScaling "deviceCoreScaling" $plugin.deviceCoreScaling "preConfiguredDeviceMemory" $plugin.preConfiguredDeviceMemory "enableNumaTopology" $plugin.enableNumaTopology) -}}
+{{- $made = merge $made (dict "disableCoreLimit" (eq (toString $plugin.disablecorelimit) "true") "runtimeClassName" ($plugin.runtimeClassName | default "") "createRuntimeClass" $plugin.createRuntimeClass) -}}
+{{- range $key, $value := omit .Values.devices.nvidia "overwriteEnv" "disableCoreLimit" -}}
+{{- if not (kindIs "invalid" $value) }}{{ $_ := set $made $key $value }}{{ end -}}
+{{- end -}}
+{{- $_ := set $made "libCudaLogLevel" (toString $made.libCudaLogLevel) -}}
+{{- toJson $made -}}
 {{- end -}}
 
 {{/* Resources that kube-scheduler leaves to the extender: the names that the device configuration gives. */}}
