@@ -17,7 +17,7 @@ from hami.deviceplugin.settings import PluginSettings
 from hami.nvml.probe import CardFacts
 from hami.vendors.nvidia.cdi import CdiClass, CdiDevice, document, file_name
 from tests.deviceplugin.bench import A, B, Bench
-from tests.deviceplugin.test_allocate import refused
+from tests.deviceplugin.calls import refused
 
 CARDS = (CardFacts("GPU-a", 0, "T4", 1, minor=4), CardFacts("GPU-b", 1, "T4", 1, minor=5))
 GPU_FILE = "k8s.device-plugin.nvidia.com-gpu.json"

@@ -11,7 +11,7 @@ from hami.core.errors import DriverReplacedError, NvmlError
 from hami.deviceplugin import event_reasons
 from hami.nvml.simulated import SimulatedProbe
 from tests.deviceplugin.bench import CARDS, A, Bench
-from tests.deviceplugin.test_process_life import Life, living
+from tests.deviceplugin.process_life import Life, living
 
 
 async def _exchanged(*_: object) -> NoReturn:

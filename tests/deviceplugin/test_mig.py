@@ -1,33 +1,24 @@
-"""Mode mig: instances made at Allocate, given back when the pod is gone, whatever is killed in between."""
+"""Mode mig: instances made at Allocate, given back when the pod is gone, refused where their place is taken."""
 
 from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import pytest
 
 from hami.core.codec import decode_register, encode_mig_allocations
 from hami.core.keys import MIG_ALLOCATIONS, PHASE_ALLOCATING, PHASE_FAILED, PHASE_SUCCESS
-from hami.core.model import MigPlacement
-from hami.deviceplugin.cleanup import clean_up
-from hami.nvml.simulated import SimulatedProbe
-from hami.nvml.simulated_mig import SimulatedGeometry, mig_uuid
+from hami.nvml.simulated_mig import mig_uuid
 from hami.sim.apiserver.faults import Fault
 from hami.vendors.nvidia.config import MigAllowlistEntry, NvidiaConfig
-from hami.vendors.nvidia.names import MODE_MIG, REGISTER_KEY
-from tests.deviceplugin.bench import NODE, A, B, Bench
+from hami.vendors.nvidia.names import REGISTER_KEY
+from tests.deviceplugin.bench import A, B
+from tests.deviceplugin.calls import refused
 from tests.deviceplugin.mig_node import MigNode, reservation
-from tests.deviceplugin.test_allocate import refused
 
 ONES = NvidiaConfig(
     device_split_count=3, mig_profile_allowlist=(MigAllowlistEntry(("A100",), ("1g.5gb", "2g.10gb", "3g.20gb")),)
 )
-
-
-@pytest.fixture
-def mig(node: Bench) -> MigNode:
-    return MigNode(node)
 
 
 async def test_cards_become_mig_cards_and_are_registered_with_their_geometry(mig: MigNode) -> None:
@@ -219,101 +210,6 @@ async def test_a_driver_that_refuses_fails_the_pod_with_its_words(mig: MigNode) 
     assert await mig.node.phase("p1") == PHASE_FAILED
 
 
-async def test_killed_before_the_annotation_is_written(mig: MigNode) -> None:
-    """The instance is there, nobody was told: the next plugin finds it by its place."""
-    await mig.start()
-    await mig.pod("p1", [(A, "3g.20gb", 0)])
-    fault = mig.node.api.faults.add(Fault("latency", verb="patch", resource="pods", seconds=30, times=1))
-    call = asyncio.create_task(mig.node.kubelet.allocate([f"{A}-0"]))
-    await mig.node.until(lambda: fault.hits, "the write")
-    assert await mig.places() == [(3, 0)]
-    await mig.node.kill_plugin(call)
-    await (await mig.start()).mig.look()
-    assert await mig.places() == [(3, 0)]
-    answer = (await mig.node.kubelet.allocate([f"{A}-0"])).container_responses[0]
-    assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == mig_uuid(A, 1, 0)
-    assert (await mig.reservations("p1"))[0].mig_uuid == mig_uuid(A, 1, 0)
-
-
-async def test_killed_between_gpu_instance_and_compute_instance(mig: MigNode) -> None:
-    """A half made instance serves nobody: it is taken away, and made whole for the pod that holds its place."""
-    await mig.start()
-    await mig.pod("p1", [(A, "3g.20gb", 0)])
-    await mig.node.stop_plugin()
-    geometry = SimulatedGeometry(mig.node.kubelet.folder / "hami/simulated-mig.json")
-    geometry.create_gpu_instance(await mig.card(), 2, MigPlacement(0, 4))
-    geometry.create_gpu_instance(await mig.card(B), 2, MigPlacement(0, 4))
-    await mig.start()
-    answer = (await mig.node.kubelet.allocate([f"{A}-0"])).container_responses[0]
-    assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == mig_uuid(A, 1, 0)
-    assert await mig.places() == [(3, 0)]
-    assert (await mig.card(B)).mig_instances == ()
-
-
-async def test_killed_after_the_annotation_was_written(mig: MigNode) -> None:
-    await mig.start()
-    await mig.pod("p1", [(A, "3g.20gb", 0)])
-    await mig.node.kubelet.allocate([f"{A}-0"])
-    await mig.node.stop_plugin()
-    await mig.pod("p2", [(A, "1g.5gb", 4)])
-    await mig.start()
-    await mig.node.kubelet.allocate([f"{A}-0"])
-    assert await mig.places() == [(3, 0), (1, 4)]
-    await mig.delete("p1")
-    await mig.until_places([(1, 4)])
-
-
-async def test_after_a_reboot_the_instances_of_live_pods_are_made_again(mig: MigNode) -> None:
-    await mig.start()
-    await mig.pod("p1", [(A, "3g.20gb", 4)])
-    await mig.node.kubelet.allocate([f"{A}-0"])
-    await mig.node.stop_plugin()
-    (mig.node.kubelet.folder / "hami/simulated-mig.json").unlink()
-    assert not (await mig.card()).mig_enabled
-    await mig.start()
-    await mig.until_places([(3, 4)])
-    assert (await mig.card()).mig_instances[0].compute[0].uuid == (await mig.reservations("p1"))[0].mig_uuid
-
-
-async def test_instances_of_pods_of_older_releases_are_left_alone(mig: MigNode) -> None:
-    """HAMi 2.5 to 2.9 wrote a number instead of a place: what such a pod holds is not known."""
-    plugin = await mig.start()
-    geometry = SimulatedGeometry(mig.node.kubelet.folder / "hami/simulated-mig.json")
-    await mig.node.bound_pod("old", f"{A}[0-1],NVIDIA,4864,15:;", token=False)
-    geometry.create_compute_instance(
-        await mig.card(), geometry.create_gpu_instance(await mig.card(), 2, MigPlacement(0, 4))
-    )
-    await plugin.mig.look()
-    assert await mig.places() == [(3, 0)]
-    await mig.pod("p1", [(A, "1g.5gb", 0)])
-    mig.wait_for_places(0.3)
-    assert "may be that of default/old" in await refused(mig.node.kubelet.allocate([f"{A}-0"]))
-    assert await mig.places() == [(3, 0)]
-    await mig.delete("old")
-    await mig.until_places([])
-
-
-async def test_t30_one_instance_that_cannot_be_made_again_stops_no_other(mig: MigNode) -> None:
-    """The driver gives it another id, which the running container does not know."""
-    await mig.start()
-    await mig.pod("p1", [(A, "3g.20gb", 0)])
-    await mig.node.kubelet.allocate([f"{A}-0"])
-    await mig.pod("p2", [(A, "3g.20gb", 4)])
-    await mig.node.kubelet.allocate([f"{A}-0"])
-    await mig.node.stop_plugin()
-    (first,) = await mig.reservations("p1")
-    other = encode_mig_allocations([msgspec.structs.replace(first, mig_uuid="MIG-of-another-driver")])
-    await mig.node.writer.patch_pod_annotations("default", "p1", {MIG_ALLOCATIONS: other}, uid="")
-    (mig.node.kubelet.folder / "hami/simulated-mig.json").unlink()
-    plugin = await mig.start()
-    await mig.until_places([(3, 4)])
-    await plugin.mig.look()
-    assert await mig.places() == [(3, 4)]
-    lost = [message for _, reason, message in mig.node.events.on_nodes if reason == "MigInstanceLost"]
-    assert len(lost) == 1
-    assert "MIG-of-another-driver of pod default/p1 is gone" in lost[0]
-
-
 async def test_t32_cdi_files_name_the_instances_there_are(mig: MigNode) -> None:
     await mig.start(device_list_strategies=("cdi-cri",), cdi_root=mig.node.folder / "cdi")
     await mig.pod("p1", [(A, "3g.20gb", 0)])
@@ -342,84 +238,6 @@ async def test_t29_a_pod_that_cannot_be_read_protects_its_cards_only(mig: MigNod
     await mig.node.kubelet.allocate([f"{A}-1"])
     assert await mig.places() == [(3, 0), (1, 4)]
     assert any(reason == "MigReservationUnreadable" for _, reason, _ in mig.node.events.on_nodes)
-
-
-async def test_t27_hidden_cards_are_left_alone(mig: MigNode) -> None:
-    await (await mig.start(hidden_indexes=(1,))).mig.look()
-    assert [card.mig_enabled for card in await mig.cards()] == [True, False, False]
-    assert {device.rpartition("-")[0] for device in mig.node.kubelet.devices} == {A}
-
-
-async def test_a_card_with_shares_of_it_becomes_a_mig_card_when_they_end(mig: MigNode) -> None:
-    await mig.start(mode="hami-core")
-    await mig.node.bound_pod("p1", f"{A},NVIDIA,3000,30:;")
-    await mig.node.kubelet.allocate([f"{A}-0"])
-    await mig.node.stop_plugin()
-    plugin = await mig.start()
-    assert [card.mig_enabled for card in await mig.cards()] == [False, True, False]
-    assert [card.uuid for card in plugin.board.state.cards] == [B]
-    assert any("p1 uses it" in message for _, _, message in mig.node.events.on_nodes)
-    await mig.delete("p1")
-    await mig.node.until(lambda: len(plugin.board.state.cards) == 2, "both cards are offered")
-
-
-async def test_b97_back_in_shared_mode_mig_is_switched_off_when_nobody_uses_it(mig: MigNode) -> None:
-    await mig.start()
-    await mig.pod("p1", [(A, "3g.20gb", 0)])
-    await mig.node.kubelet.allocate([f"{A}-0"])
-    await mig.node.stop_plugin()
-    plugin = await mig.start(mode="hami-core")
-    await mig.node.until(lambda: len(plugin.board.state.cards) == 2, "the free card and the T4 are shared")
-    assert [card.mig_enabled for card in await mig.cards()] == [True, False, False]
-    assert await mig.places() == [(3, 0)]
-    assert any("default/p1 still uses it" in message for _, _, message in mig.node.events.on_nodes)
-    await mig.delete("p1")
-    await mig.node.until(lambda: len(plugin.board.state.cards) == 3, "all cards are shared")
-    assert [card.mig_enabled for card in await mig.cards()] == [False, False, False]
-    await mig.node.bound_pod("p2", f"{A},NVIDIA,3000,30:;")
-    answer = (await mig.node.kubelet.allocate([f"{A}-0"])).container_responses[0]
-    assert answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
-
-
-async def test_a_plugin_that_leaves_the_node_switches_mig_off_where_nobody_uses_it(mig: MigNode) -> None:
-    await mig.start()
-    await mig.pod("p1", [(A, "3g.20gb", 0)])
-    await mig.node.kubelet.allocate([f"{A}-0"])
-    await mig.node.stop_plugin()
-    settings, writer = mig.node.settings(mode=MODE_MIG, cdi_root=mig.node.folder / "cdi"), mig.node.writer
-    probe = SimulatedProbe(mig.node.profile, NODE, settings.state_dir)
-    await clean_up(settings, writer, probe, mig.node.events)
-    assert [card.mig_enabled for card in await mig.cards()] == [True, False, False]
-    assert await mig.places() == [(3, 0)]
-    await mig.delete("p1")
-    await clean_up(settings, writer, probe, mig.node.events)
-    assert [card.mig_enabled for card in (await probe.cards()).cards] == [False, False, False]
-    assert not settings.state_dir.exists()
-
-
-async def test_a_card_that_cannot_be_switched_back_yet_is_tried_again(mig: MigNode) -> None:
-    await mig.start()
-    await mig.node.stop_plugin()
-    mig.say(f"in_use: [{A}]")
-    plugin = await mig.start(mode="hami-core")
-    await mig.node.until(lambda: len(plugin.board.state.cards) == 2, "the free card and the T4 are shared")
-    await plugin.mig.look()
-    assert [card.mig_enabled for card in await mig.cards()] == [True, False, False]
-    assert any("stays on: In use" in message for _, _, message in mig.node.events.on_nodes)
-    mig.say("")
-    await mig.node.until(lambda: len(plugin.board.state.cards) == 3, "all cards are shared")
-
-
-async def test_an_administrators_mig_card_on_a_shared_node_is_left_alone(mig: MigNode) -> None:
-    text = mig.node.profile.read_text()
-    mig.node.profile.write_text(
-        text.replace("    count: 2\n", "    count: 2\n    mig: true\n    mig_layout: [[3, 0]]\n")
-    )
-    plugin = await mig.start(mode="hami-core")
-    await plugin.mig.look()
-    assert [len(card.mig_instances) for card in await mig.cards()] == [1, 1, 0]
-    assert [card.name for card in plugin.board.state.cards] == ["Tesla T4"]
-    assert "MIG mode is on" in plugin.board.state.left_out[A]
 
 
 async def test_the_driver_or_the_api_server_gone_takes_nothing_away(mig: MigNode) -> None:

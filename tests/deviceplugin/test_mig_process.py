@@ -27,7 +27,7 @@ from hami.nvml.simulated_mig import mig_uuid
 from hami.sim.cluster import SimCluster
 from hami.vendors.nvidia.names import ALLOCATED_KEY, REGISTER_KEY, TO_ALLOCATE_KEY
 from tests.deviceplugin.mig_node import reservation
-from tests.deviceplugin.test_process import NODE, POD, allocatable, runs
+from tests.deviceplugin.plugin_process import NODE, POD, allocatable, runs
 from tests.nvml.mig_cards import MIG_CARDS
 
 CARD = made_uuid(NODE, 0)

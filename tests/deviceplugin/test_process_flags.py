@@ -12,7 +12,7 @@ from hami.kube.client import ApiClient
 from hami.kube.writer import KubeWriter
 from hami.sim.cluster import SimCluster
 from hami.vendors.nvidia.names import HANDSHAKE_KEY, REGISTER_KEY
-from tests.deviceplugin.test_process import NODE, plugin_process
+from tests.deviceplugin.plugin_process import NODE, plugin_process
 
 EIGHT = 8
 

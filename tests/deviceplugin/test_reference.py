@@ -12,7 +12,7 @@ from hami.deviceplugin.card_watch import HealthStats
 from hami.deviceplugin.settings import HealthSettings
 from hami.vendors.nvidia.names import RECOVERED_KEY
 from tests.deviceplugin.bench import Bench
-from tests.deviceplugin.test_process_life import living
+from tests.deviceplugin.process_life import living
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/device-plugin.md").read_text()
 

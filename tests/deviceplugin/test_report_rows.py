@@ -14,7 +14,6 @@ from hami.nvml.probe import MigInstanceFacts
 from hami.nvml.simulated import SimulatedProbe
 from tests.deviceplugin.bench import A, B, Bench
 from tests.deviceplugin.mig_node import MigNode
-from tests.deviceplugin.test_mig import mig  # noqa: F401 - a fixture
 
 ONE = f"{A},NVIDIA,1000,10:;"
 TWO = f"{A},NVIDIA,2000,20:{B},NVIDIA,2000,20:;"
@@ -66,7 +65,7 @@ async def test_b82_an_opt_out_is_its_containers_alone_and_a_container_without_ca
 
 
 async def test_b98_a_driver_that_made_something_else_fails_the_pod_and_what_it_made_goes(
-    mig: MigNode,  # noqa: F811 - the fixture
+    mig: MigNode,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     create = SimulatedProbe.create_mig

@@ -26,7 +26,7 @@ from hami.proto import deviceplugin_v1beta1_pb2 as pb
 from hami.sim.apiserver.faults import Fault
 from hami.vendors.nvidia.config import NvidiaConfig
 from tests.deviceplugin.bench import NODE, A, B, Bench
-from tests.deviceplugin.test_allocate import ONE, refused
+from tests.deviceplugin.calls import ONE, refused
 
 
 async def test_registration_says_who_we_are(node: Bench) -> None:

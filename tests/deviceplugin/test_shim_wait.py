@@ -13,7 +13,7 @@ from hami.deviceplugin import allocate
 from hami.deviceplugin.settings import PluginSettings
 from hami.deviceplugin.shim_wait import library_file, shim_problem
 from tests.deviceplugin.bench import A, Bench
-from tests.deviceplugin.test_allocate import ONE, refused, writes
+from tests.deviceplugin.calls import ONE, refused, writes
 
 
 async def test_a_library_that_comes_late_is_waited_for(node: Bench) -> None:

@@ -18,8 +18,8 @@ from hami.nvml.simulated_mig import SimulatedGeometry, mig_uuid
 from hami.proto import deviceplugin_v1beta1_pb2 as pb
 from hami.vendors.nvidia.names import REGISTER_KEY
 from tests.deviceplugin.bench import A, B, Bench
+from tests.deviceplugin.calls import refused
 from tests.deviceplugin.mig_node import MigNode
-from tests.deviceplugin.test_allocate import refused
 from tests.nvml.mig_cards import MIG_CARDS
 
 GPU, ONE, THREE = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"

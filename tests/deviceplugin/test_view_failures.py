@@ -12,7 +12,7 @@ from hami.deviceplugin.container_setup import ContainerSetup
 from hami.deviceplugin.work_list import WorkList
 from hami.sim.apiserver.faults import Fault
 from tests.deviceplugin.bench import A, Bench
-from tests.deviceplugin.test_allocate import ONE, refused
+from tests.deviceplugin.calls import ONE, refused
 
 
 async def test_files_that_are_being_made_are_waited_for(node: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

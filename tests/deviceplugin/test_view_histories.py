@@ -20,8 +20,10 @@ from hami.core.keys import BIND_PHASE, NODE_LOCK, PHASE_ALLOCATING
 from hami.core.objects import Node
 from hami.deviceplugin.node_view import NodeView
 from hami.vendors.nvidia.names import TO_ALLOCATE_KEY
-from tests.deviceplugin.test_fuzz import SOAK, quiet_logs  # noqa: F401 - a fixture for this module, too
+from tests.deviceplugin.fuzz_world import SOAK
 from tests.deviceplugin.view_world import NAMES, SHARES, World
+
+pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 names = st.sampled_from(NAMES)
 kinds = st.sampled_from(sorted(SHARES))
