@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -47,8 +46,7 @@ def main(argv: Sequence[str]) -> int:
         return _create(argv[1:])
     if argv[0] == "patch":
         return asyncio.run(_patch(argv[1:]))
-    print(f"hami certs: unknown command {argv[0]!r}: expected create or patch", file=sys.stderr)
-    return 2
+    raise ConfigError(f"unknown command {argv[0]!r}: expected create or patch")
 
 
 def _create(argv: Sequence[str]) -> int:

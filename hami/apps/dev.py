@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -32,8 +31,7 @@ def main(argv: Sequence[str]) -> int:
         print(USAGE)
         return 0 if argv else 2
     if argv[0] != "scheduler-config":
-        print(f"hami dev: unknown command {argv[0]!r}: expected scheduler-config", file=sys.stderr)
-        return 2
+        raise ConfigError(f"unknown command {argv[0]!r}: expected scheduler-config")
     values, _ = flags.parse(
         "hami dev scheduler-config", "Prints a KubeSchedulerConfiguration.", FLAGS, argv[1:], flags.environment()
     )

@@ -5,9 +5,10 @@ From 3 on each filter decision is logged; what lies above shows no more than tha
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
-from typing import Final
+from typing import Final, TextIO, cast
 
 import structlog
 
@@ -37,10 +38,26 @@ def configure(verbosity: int) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _Surviving(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+
+
+class _Surviving:
+    """Standard error that loses lines where its disk is full or its reader has gone: no decision fails for its log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 class _Routed(logging.Handler):

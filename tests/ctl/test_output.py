@@ -36,7 +36,7 @@ def test_answer(command: list[str]) -> None:
 def test_full_disk_is_one_line(command: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         status, errors = _run(command, full.fileno())
-    assert status == 1
+    assert status == 2, "1 is an answer"
     assert errors.strip().endswith("No space left on device")
     assert len(errors.splitlines()) == 1
 
@@ -49,3 +49,53 @@ def test_reader_gone_is_quiet(command: list[str]) -> None:
     finally:
         os.close(theirs)
     assert (status, errors) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(["--help"], 1), (["--version"], 1), (["certs"], 1), (["dev"], 1), (["doctor", "--help"], 0),
+     (["dev", "scheduler-config", "--extender-url", "http://a:1"], 1), (["nonsense"], 2), (["certs", "nonsense"], 2)],
+)  # fmt: skip
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line_for_every_command(arguments: list[str], status: int) -> None:
+    with Path("/dev/full").open("w") as full:
+        found, errors = _run([sys.executable, "-m", "hami.apps", *arguments], full.fileno())
+    assert "Traceback" not in errors
+    assert found == status
+    assert len(errors.splitlines()) == (1 if status else 0)
+
+
+@pytest.mark.parametrize("closed", [(2,), (0, 1, 2)])
+def test_closed_streams_lead_nowhere(closed: tuple[int, ...], tmp_path: Path) -> None:
+    """No file that is written may get the number of a closed stream, and no error the place of an answer."""
+    streams = " ".join(f"{number}>&-" for number in closed)
+    told = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" -m hami.apps certs create --host a --out certs {streams}', sys.executable],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0
+    assert sorted(path.name for path in (tmp_path / "certs").iterdir()) == ["ca.crt", "ca.key", "tls.crt", "tls.key"]
+    wrong = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" -m hami.apps explain -f nowhere.yaml {streams}', sys.executable],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (wrong.returncode, wrong.stdout, wrong.stderr) == (2, "", "")
+
+
+def test_a_user_without_a_home_is_told_what_is_missing(tmp_path: Path) -> None:
+    """A uid that no passwd entry knows, as on OpenShift or under systemd's DynamicUser."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "KUBECONFIG")}
+    code = (
+        "import pwd, sys\n"
+        "def unknown(uid): raise KeyError(uid)\n"
+        "pwd.getpwuid = unknown\n"
+        "from hami.apps.cli import run\n"
+        "sys.exit(run('hami', ['explain', 'default/p']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "pass --kubeconfig" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
