@@ -254,7 +254,7 @@ class Scheduler:
 
     def _on_node(self, kind: EventType, node: Node) -> None:
         if kind is EventType.DELETED:
-            self.world.on_node_deleted(node.name)
+            self.world.on_node_deleted(node.name, node.metadata.uid)
         else:
             self.world.on_node(node)
 

@@ -16,9 +16,10 @@ from hami.core.objects import Pod
 from hami.placement.answers import FilterAnswer
 from hami.placement.claims import ClaimState
 from hami.placement.names import NodeNames
+from hami.placement.node_view import unregistered_text
 from hami.placement.refusals import Evaluations
 from hami.placement.slicer import Slicer
-from hami.placement.world import World, unregistered_text
+from hami.placement.world import World
 
 MAX_PRIORITY: Final = 10
 """kube-scheduler's MaxExtenderPriority."""

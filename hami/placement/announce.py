@@ -93,7 +93,8 @@ class AnnouncingFilters:
                 )
             except ConflictError:
                 pod = await self._writer.get_pod(claim.namespace, claim.name)
-                if number == _TRIES or pod.metadata.uid != claim.uid or pod.spec.node_name:
+                superseded = self._world.ledger.get(claim.uid) is not claim
+                if superseded or number == _TRIES or pod.metadata.uid != claim.uid or pod.spec.node_name:
                     raise
                 version = pod.metadata.resource_version
         raise AssertionError("the last try returns or raises")

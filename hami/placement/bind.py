@@ -254,7 +254,7 @@ class Binder:
         if pod.spec.node_name not in ("", call.node):
             raise BindError(f"pod {call.key} is bound to node {pod.spec.node_name} already")
         if pod.metadata.deletion_timestamp is not None:
-            raise BindError(f"pod {call.key} is being deleted")
+            raise BindError(f"pod {call.key} is being deleted", gone=True)
         return pod
 
     def _request(self, pod: Pod) -> PodRequest:

@@ -16,6 +16,7 @@ from hami.placement.ports import ClusterWriter
 from hami.placement.world import World
 
 _TRIES: Final = 5
+_LONGEST_PAUSE_S: Final = 5.0
 
 
 class BindingWriter:
@@ -106,7 +107,7 @@ class BindingWriter:
             # kube-apiserver would bind it all the same.
             raise BindError(f"pod {call.key} has ended ({pod.status.phase})", gone=True)
         if pod.metadata.deletion_timestamp is not None:
-            raise BindError(f"pod {call.key} is being deleted")
+            raise BindError(f"pod {call.key} is being deleted", gone=True)
         return False
 
 
@@ -116,4 +117,5 @@ def _is_record(key: str) -> bool:
 
 
 def _pause_s(error: HamiError, pause_s: float) -> float:
-    return max(pause_s, error.retry_after_s) if isinstance(error, ApiError) else pause_s
+    """What the server asks for, within reason: the node's token waits with us."""
+    return max(pause_s, min(error.retry_after_s, _LONGEST_PAUSE_S)) if isinstance(error, ApiError) else pause_s

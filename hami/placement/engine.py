@@ -23,10 +23,11 @@ from hami.placement.answers import EventText, FilterAnswer
 from hami.placement.claims import ClaimState
 from hami.placement.fitting import FittingNodes, Offered
 from hami.placement.names import NodeNames
+from hami.placement.node_view import unregistered_text
 from hami.placement.refusals import EvaluationCache, Evaluations, News
 from hami.placement.slicer import Slicer
 from hami.placement.vendor_columns import BoolArray
-from hami.placement.world import World, unregistered_text
+from hami.placement.world import World
 
 __all__ = ["Engine", "FilterAnswer", "NodeNames"]
 
@@ -86,6 +87,9 @@ class Engine:
             return FilterAnswer(passthrough=True)
         if self._world.is_gone(pod.metadata.uid):
             return FilterAnswer(error=f"pod {pod.key} is gone")
+        if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
+            self._world.ledger.end_reservation(pod.metadata.uid)
+            return FilterAnswer(error=f"pod {pod.key} is being deleted")
         standing = self._standing(pod, names)
         if standing is not None:
             return standing

@@ -20,9 +20,10 @@ from hami.core.reasons import Reason, Rejection
 from hami.placement.change_pairs import Pair
 from hami.placement.change_search import ChangeSearch
 from hami.placement.changes import Change
+from hami.placement.node_view import unregistered_text
 from hami.placement.refusals import Evaluations
 from hami.placement.shapes import Shapes
-from hami.placement.world import World, unregistered_text
+from hami.placement.world import World
 
 Prepare = Callable[[Pod], Pod | Refusal]
 """What admission makes of a pod; for one that went through admission already, the pod itself."""

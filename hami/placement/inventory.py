@@ -90,7 +90,8 @@ class Inventory:
         self._settings = settings
         self._nodes: dict[str, NodeRecord] = {}
         self._deadlines: list[tuple[float, str]] = []
-        self._removed: dict[str, None] = {}
+        self._removed: dict[str, str] = {}
+        """Name -> uid of the last node that had it."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -114,19 +115,20 @@ class Inventory:
     def apply(self, node: Node, now_s: float, now_unix_s: float, *, listed: bool = False) -> bool:
         """Takes a node as the API server has it.
 
-        A watch event with an older version than the known one is ignored; a list (`listed`) is always believed, so that
-        a restored etcd does no harm.
+        A watch event with an older version than the known one is ignored, as is what was read before the node was
+        removed; a list (`listed`) is always believed, so that a restored etcd does no harm.
         """
         record = self._nodes.get(node.name)
+        if not listed and self._is_past(node, record):
+            return False
         if record is not None and record.uid != node.metadata.uid:
+            self._removed[node.name] = record.uid
             record = None
         fresh = record is None
         if record is None:
             anew = node.name in self._nodes or node.name in self._removed
             record = self._nodes[node.name] = NodeRecord(node.name, node.metadata.uid)
             record.anew = anew
-        elif not listed and is_older(node.metadata.resource_version, record.resource_version):
-            return False
         record.resource_version = node.metadata.resource_version
         record.lock = node.annotations.get(keys.NODE_LOCK, "")
         record.epoch = node.annotations.get(keys.BIND_EPOCH, "")
@@ -138,11 +140,18 @@ class Inventory:
         record.other_allocatable = self._other_allocatable(node)
         return self._reconsider(record, _cordoned(node.annotations), now_s) or fresh
 
+    def _is_past(self, node: Node, record: NodeRecord | None) -> bool:
+        if record is None or record.uid != node.metadata.uid:
+            return bool(node.metadata.uid) and self._removed.get(node.name) == node.metadata.uid
+        return is_older(node.metadata.resource_version, record.resource_version)
+
     def remove(self, name: str) -> bool:
+        record = self._nodes.pop(name, None)
         if len(self._removed) >= _MOST_REMOVED:
             del self._removed[next(iter(self._removed))]
-        self._removed[name] = None
-        return self._nodes.pop(name, None) is not None
+        if record is not None or name not in self._removed:
+            self._removed[name] = record.uid if record is not None else ""
+        return record is not None
 
     def renamed(self, before: Mapping[str, str], now_s: float) -> list[str]:
         """Vendors' count resources have other names than `before` (by word): names of nodes whose cards changed.

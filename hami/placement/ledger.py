@@ -124,6 +124,9 @@ class Ledger:
                 return  # read late: its successor of the same name is here already
             self.release(known)
         claim = self._claims.get(meta.uid)
+        if claim is not None and not pod.finished and is_older(meta.resource_version, claim.resource_version):
+            claim.seen = True
+            return
         if pod.finished:
             self.forget(meta.uid)
         elif pod.spec.node_name:
@@ -269,6 +272,7 @@ class Ledger:
         phase = sys.intern(pod.annotations.get(keys.BIND_PHASE, ""))
         if claim is not None and claim.state is ClaimState.BOUND and claim.source == source:
             claim.phase = phase
+            claim.resource_version = pod.metadata.resource_version
             return
         held = read_holdings(pod, self._registry, init_finished=shrunk)
         self._put(self._claim_of(pod, pod.spec.node_name, ClaimState.BOUND, held, source, phase=phase))
@@ -282,12 +286,15 @@ class Ledger:
             return
         since_s = annotated_at(pod, claim.since_unix_s if claim else now_unix_s)
         over = self._ended.get(uid, -1.0) >= since_s or since_s + BACKSTOP_S <= now_unix_s
+        # kube-apiserver binds no pod that is being deleted.
+        over = over or pod.metadata.deletion_timestamp is not None
         if over or newer_unscheduled(pod, (), since_s + 1.0):
             self._ended[uid] = since_s
             self.release(uid)
             return
         source = (sys.intern(node), "", pod.annotations.get(keys.MIG_ALLOCATIONS, ""), *texts)
         if claim is not None and claim.source == source and claim.since_unix_s == since_s:
+            claim.resource_version = pod.metadata.resource_version
             return
         held = read_holdings(pod, self._registry, init_finished=False)
         fresh = self._claim_of(pod, node, ClaimState.ANNOTATED, held, source)
@@ -297,13 +304,10 @@ class Ledger:
 
     def _apply_reserved(self, pod: Pod, claim: Claim, now_s: float, now_unix_s: float) -> None:
         claim.seen = True
-        version = pod.metadata.resource_version
-        if is_older(version, claim.resource_version):
-            return
-        claim.resource_version = version
+        claim.resource_version = pod.metadata.resource_version
         if claim.pinned:
             return
-        if newer_unscheduled(pod, claim.unscheduled, claim.since_unix_s):
+        if pod.metadata.deletion_timestamp is not None or newer_unscheduled(pod, claim.unscheduled, claim.since_unix_s):
             self._end(claim)
         elif allocated_texts(pod, self._registry) and annotated_at(pod, 0.0) > claim.since_unix_s + 1.0:
             self.release(claim.uid)

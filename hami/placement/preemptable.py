@@ -19,8 +19,9 @@ from hami.core.objects import Node, Pod
 from hami.placement.announce import Filters
 from hami.placement.answers import EventText, FilterAnswer
 from hami.placement.names import NodeNames
+from hami.placement.node_view import NodeView
 from hami.placement.slicer import Slicer
-from hami.placement.world import NodeView, World
+from hami.placement.world import World
 
 
 class PreemptableFilters:

@@ -10,7 +10,7 @@ from hami.core.fit import Fit, evaluate
 from hami.core.model import PodRequest
 from hami.core.quota import Room
 from hami.core.reasons import Rejection
-from hami.placement.world import NodeView
+from hami.placement.node_view import NodeView
 
 _Key = TypeVar("_Key", bound=Hashable)
 

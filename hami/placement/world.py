@@ -7,7 +7,7 @@ values (evaluator's state, columns, revision) up to date before a decision, `set
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -16,7 +16,6 @@ from hami.core import keys
 from hami.core.device_type import Registry
 from hami.core.model import NO_USE, NodeState, Policies
 from hami.core.objects import Node, ObjectMeta, Pod, PodSpec, PodStatus
-from hami.core.reasons import NODE_UNREGISTERED
 from hami.placement.card_sets import CardSets
 from hami.placement.claims import ClaimState
 from hami.placement.columns import Columns
@@ -25,6 +24,7 @@ from hami.placement.in_flight import InFlight
 from hami.placement.inventory import CardsView, Inventory, InventorySettings
 from hami.placement.ledger import Ledger
 from hami.placement.listings import NodeListing, PodListing
+from hami.placement.node_view import NodeView, may_take_more, unknown_ids
 from hami.placement.ports import Clock
 from hami.placement.quotas import Quotas
 from hami.placement.recent_uids import RecentUids
@@ -37,25 +37,6 @@ from hami.placement.stalled import Stalled
 from hami.placement.waking import Waking
 
 SWEEP_S: Final = 5.0
-
-
-class NodeView(msgspec.Struct, frozen=True, gc=False):
-    """One node at one revision. `problem` says why it takes no new shares; empty if it may take some."""
-
-    state: NodeState
-    problem: str
-    revision: int
-    hardware: int
-    """Number of the card set; nodes with the same number differ in card ids only."""
-    unknown_ids: tuple[str, ...] = ()
-    """Card ids that pods hold and the node does not register."""
-
-    def likeness(self) -> Hashable:
-        """Equal for nodes that refuse the same requests for the same reasons, as long as no card is asked by id."""
-        state = self.state
-        cordoned = tuple(device.id in state.cordoned for device in state.devices) if state.cordoned else ()
-        taken = tuple(state.mig_taken.get(device.id, ()) for device in state.devices) if state.mig_taken else ()
-        return (self.hardware, state.uses, cordoned, taken)
 
 
 class World:
@@ -93,6 +74,8 @@ class World:
         self._revision = 0
         self._plain = RecentUids()
         self._gone = RecentUids()
+        self._ended = RecentUids()
+        """Pods that held something and have finished: what was read before that says nothing any more."""
         self._nodes_synced = False
         self._pods_synced = False
 
@@ -117,7 +100,11 @@ class World:
         self.waking.changed()
         self.signals.fire(f"node/{node.name}")
 
-    def on_node_deleted(self, name: str) -> None:
+    def on_node_deleted(self, name: str, uid: str = "") -> None:
+        """The node is gone; nothing happens where another one has its name by now."""
+        record = self.inventory.get(name)
+        if uid and record is not None and record.uid != uid:
+            return
         self.rejections.forget(name)
         self.stalled.forget(name)
         if self.inventory.remove(name):
@@ -125,10 +112,16 @@ class World:
         self.signals.fire(f"node/{name}")
 
     def on_pod(self, pod: Pod) -> None:
-        """A pod was added or changed. What was read before its deletion and comes after it says nothing any more."""
-        if pod.metadata.uid in self._gone:
+        """A pod was added or changed. What was read before its end and comes after it says nothing any more."""
+        uid = pod.metadata.uid
+        if uid in self._gone or (uid in self._ended and not pod.finished):
             return
+        if pod.finished and self.ledger.get(uid) is not None:
+            self._ended.add(uid)
+        before = self.ledger.by_key(pod.metadata.namespace, pod.metadata.name)
         self.ledger.apply(pod, self.clock.monotonic_s(), self.clock.unix_s())
+        if before is not None and before.uid != uid and self.ledger.get(before.uid) is None:
+            self._gone.add(before.uid)
         self.waking.changed()
         self.signals.fire(f"pod/{pod.key}")
 
@@ -156,6 +149,7 @@ class World:
         """A pod of a complete list, which is believed also where it brings back what was deleted: etcd may have been
         restored."""
         self._gone.discard(pod.metadata.uid)
+        self._ended.discard(pod.metadata.uid)
         self.on_pod(pod)
 
     def node_listing(self) -> NodeListing:
@@ -291,8 +285,8 @@ class World:
             hardware = known.hardware
         else:
             hardware = self._card_sets.number_of(state.devices)
-        self._views[name] = NodeView(state, problem, self._revision, hardware, _unknown_ids(cards, uses))
-        if not problem and (known is None or known.problem or _may_take_more(known.state, state)):
+        self._views[name] = NodeView(state, problem, self._revision, hardware, unknown_ids(cards, uses))
+        if not problem and (known is None or known.problem or may_take_more(known.state, state)):
             self.waking.room(name)
         if problem:
             self.columns.remove(name)
@@ -326,25 +320,3 @@ class World:
     def _blocked(self, name: str) -> str:
         problem = self.ledger.problem(name)
         return f"takes no new shares: {problem}" if problem else ""
-
-
-def _may_take_more(before: NodeState, now: NodeState) -> bool:
-    """Whether cards changed in themselves, or anything that was taken is free."""
-    if before.devices is not now.devices or before.cordoned != now.cordoned:
-        return True
-    return any(
-        new.slots < old.slots or new.memory_mib < old.memory_mib or new.core_percent < old.core_percent
-        for old, new in zip(before.uses, now.uses, strict=True)
-    )
-
-
-def _unknown_ids(cards: CardsView, uses: Iterable[str]) -> tuple[str, ...]:
-    if not cards.devices:
-        return ()
-    registered = {device.id for device in cards.devices}
-    return tuple(sorted(device for device in uses if device not in registered))
-
-
-def unregistered_text(view: NodeView | None) -> str:
-    """Per-node text for a node that the evaluator is not asked about."""
-    return view.problem if view is not None else NODE_UNREGISTERED

@@ -16,7 +16,8 @@ from hami.core.errors import DecodeError
 from hami.core.model import Device, Use
 from hami.obs.shared_series import ZONE
 from hami.placement.claims import Claim
-from hami.placement.world import NodeView, World
+from hami.placement.node_view import NodeView
+from hami.placement.world import World
 from hami.web.exposition import Family, Row
 
 MIB: Final = 1024 * 1024

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -14,6 +16,7 @@ from hami.placement.claims import BACKSTOP_S, ClaimState
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
 from tests.placement.fakes import NVIDIA, FakeApi, FakeClock, FakeEvents, container, make_node, make_pod, make_world
+from tests.tools.waiting import until
 
 LONG = "n" * 64
 
@@ -134,3 +137,20 @@ async def test_a_pod_that_another_leader_bound_meanwhile_keeps_what_its_binding_
     assert "could not be written" in await setup.filter(pod)
     assert setup.api.pod("p").annotations[keys.VGPU_NODE] == LONG
     assert (setup.used("n1"), setup.used(LONG)) == (0, 1000)
+
+
+async def test_a_late_write_of_an_earlier_choice_does_not_replace_the_newer_one(setup: Setup) -> None:
+    """kube-scheduler lost patience with the first call and asked again; the first write is still on its way."""
+    pod = setup.api.put_pod(make_pod("p"))
+    gate = setup.api.gates["patch_pod"] = asyncio.Event()
+    first = asyncio.create_task(setup.filter(pod, "n1"))
+    await until(lambda: setup.api.count("patch_pod"), "the first write")
+    del setup.api.gates["patch_pod"]
+    assert await setup.filter(pod, LONG) == LONG
+    gate.set()
+    assert "could not be written" in await first
+    assert setup.api.pod("p").annotations[keys.VGPU_NODE] == LONG
+    assert (setup.used(), setup.used(LONG)) == (0, 1000)
+    assert await setup.binder.bind("default", "p", "uid-p", LONG) == ""
+    assert setup.api.pod("p").labels == {}
+    assert (setup.used(), setup.used(LONG)) == (0, 1000)

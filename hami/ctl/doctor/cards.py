@@ -11,7 +11,8 @@ from hami.core.objects import Node
 from hami.ctl.doctor.findings import Finding, Severity
 from hami.ctl.doctor.snapshot import Snapshot
 from hami.placement.handshake import HandshakeKind, read_handshake
-from hami.placement.world import NodeView, World
+from hami.placement.node_view import NodeView
+from hami.placement.world import World
 
 _OLD_STAMP_S: Final = 90.0
 
