@@ -7,6 +7,7 @@ It comes from a file, looked at every few seconds, or from the ConfigMap that th
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -26,6 +27,8 @@ POLL_S: Final = 2.0
 KEY: Final = "device-config.yaml"
 """Key of the ConfigMap, upstream's name."""
 
+_MOST_KEYS_CHARS: Final = 200
+
 log = structlog.get_logger("hami.config")
 
 
@@ -41,26 +44,36 @@ class Events(Protocol):
 
 
 class _Offer(msgspec.Struct, frozen=True):
-    """A configuration that came. `problem` says why there is no text; `about` is the object that it came from."""
+    """A configuration that came. `problem` says why there is no text."""
 
     source: str
     text: str = ""
     problem: str = ""
-    about: Mapping[str, Any] | None = None
 
 
 class DeviceConfigReload:
     """Holds the configuration in force and lets better ones in."""
 
     def __init__(
-        self, current: DeviceConfig, apply: Callable[[Registry], None], events: Events, *, poll_s: float = POLL_S
+        self,
+        current: DeviceConfig,
+        apply: Callable[[Registry], None],
+        events: Events,
+        *,
+        config_map: str = "",
+        poll_s: float = POLL_S,
     ) -> None:
-        """`apply` is called on the event loop, in one tick, with the vendors of each new good configuration."""
+        """`apply` is called on the event loop, in one tick, with the vendors of each new good configuration.
+        `config_map`: namespace/name of the ConfigMap, where it comes from one."""
         self.current = current
         self._apply = apply
         self._events = events
+        self._title = f"ConfigMap {config_map}"
         self._poll_s = poll_s
         self._newest: _Offer | None = None
+        self._judged: _Offer | None = None
+        self._about: Mapping[str, Any] | None = None
+        """The ConfigMap as it was seen last, which a deletion is told about."""
         self._news = asyncio.Event()
         metrics.device_config_current.set(1)
 
@@ -73,15 +86,14 @@ class DeviceConfigReload:
                 await self._take(self._newest)
 
     def on_config_map(self, found: Mapping[str, Any] | None) -> None:
-        """The ConfigMap as it is now, None when it was deleted."""
+        """The ConfigMap as it is now, None when it was deleted or is not there."""
         if found is None:
-            return self._offer(_Offer("ConfigMap", problem="the ConfigMap was deleted"))
-        meta = found["metadata"]
-        source = f"ConfigMap {meta.get('namespace', '')}/{meta['name']}"
-        text = (found.get("data") or {}).get(KEY)
-        if text is None:
-            return self._offer(_Offer(source, problem=f"it has no key {KEY}", about=found))
-        return self._offer(_Offer(f"{source} {KEY}", text, about=found))
+            return self._offer(_Offer(self._title, problem="it does not exist"))
+        self._about = found
+        try:
+            return self._offer(_Offer(f"{self._title} {KEY}", _text_of(found)))
+        except ConfigError as error:
+            return self._offer(_Offer(self._title, problem=str(error)))
 
     async def follow_file(self, path: Path) -> None:
         """Looks at the file's time and size, until cancelled."""
@@ -98,13 +110,17 @@ class DeviceConfigReload:
         self._news.set()
 
     async def _take(self, offer: _Offer) -> None:
+        if offer == self._judged:
+            # Told again, as each new list does, or with other labels.
+            return None
+        self._judged = offer
         try:
             if offer.problem:
                 raise ConfigError(f"{offer.source}: {offer.problem}")
             # YAML takes its time (design 6).
             fresh = await asyncio.to_thread(device_config.parse, offer.text, offer.source)
         except ConfigError as error:
-            return self._refuse(offer, error)
+            return self._refuse(error)
         metrics.device_config_current.set(1)
         changed = [
             name
@@ -120,13 +136,27 @@ class DeviceConfigReload:
             log.warning("device configuration", note=note)
         return None
 
-    def _refuse(self, offer: _Offer, error: ConfigError) -> None:
+    def _refuse(self, error: ConfigError) -> None:
         metrics.device_config_current.set(0)
         metrics.device_config_reloads.labels("refused").inc()
         log.error("device configuration not taken, the last good one stays in force", why=str(error))
-        if offer.about is not None:
+        if self._about is not None:
             message = f"not taken, the last good configuration stays in force: {error}"
-            self._events.object_event(offer.about, warning=True, reason=EVENT_INVALID_CONFIGURATION, message=message)
+            self._events.object_event(self._about, warning=True, reason=EVENT_INVALID_CONFIGURATION, message=message)
+
+
+def _text_of(config_map: Mapping[str, Any]) -> str:
+    """The configuration's text, also where kubectl put it under `binaryData`. Raises ConfigError."""
+    data, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
+    if KEY in data:
+        return str(data[KEY])
+    if KEY in binary:
+        try:
+            return base64.b64decode(binary[KEY], validate=True).decode()
+        except ValueError as error:
+            raise ConfigError(f"binaryData.{KEY} is no UTF-8 text: {error}") from error
+    keys = ", ".join(sorted({*data, *binary})) or "none"
+    raise ConfigError(f"it has no key {KEY}; its keys are {keys[:_MOST_KEYS_CHARS]}")
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -34,7 +34,10 @@ class Upkeep:
         config: DeviceConfig,
     ) -> None:
         self._settings = settings
-        self._reload = DeviceConfigReload(config, world.take_rules, recorder)
+        self._client = client
+        source = settings.upkeep.device_config_map
+        title = f"{source.namespace}/{source.name}" if source is not None else ""
+        self._reload = DeviceConfigReload(config, world.take_rules, recorder, config_map=title)
         self._files: ReloadingContext | None = None
         self._keeper: CertificateKeeper | None = None
         self._serving = ServingContext()
@@ -85,7 +88,7 @@ class Upkeep:
             jobs.append(self._trust.run())
         watched = self._watched()
         if watched:
-            jobs.append(_after(synced, Controllers(settings.kubeconfig or None, watched)))
+            jobs.append(_after(synced, Controllers(self._client, settings.kubeconfig or None, watched)))
         return jobs
 
     def _watched(self) -> dict[Watched, Told]:

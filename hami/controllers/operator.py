@@ -1,27 +1,35 @@
-"""kopf, embedded: a thread and an event loop of its own, so that it never holds up filter and bind (issue 6).
+"""kopf, embedded: in threads and event loops of its own, so that it never holds up filter and bind (issue 6).
 
 It only looks: event handlers without finalizers, annotations, Kubernetes events or peering. Each kind is listed and
 watched with `metadata.name=NAME`, so that a role with `resourceNames` is enough. A watch that says nothing for
-`silence_s` is made anew (report B55); an operator that fails is started again with growing pauses.
+`silence_s` is made anew (report B55). Each object has an operator of its own, so that a right that is missing for one
+does not touch the others; one that fails is started again with growing pauses.
+
+kopf tells of no object that was never there, or that went while its watch was cut: `Absence` does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import importlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
 
+from hami.controllers.absence import Absence
 from hami.controllers.watched import Told, Watched, namespace_of
 from hami.kube.backoff import Backoff
+from hami.kube.client import ApiClient
 from hami.kube.session import open_session
 from hami.obs import logs, metrics
 
 SILENCE_S: Final = 70.0
 """kube-apiserver sends a bookmark about once a minute."""
+ABSENCE_S: Final = 60.0
 _REQUEST_S: Final = 30.0
 _CONNECT_S: Final = 10.0
 _STOP_S: Final = 5.0
@@ -37,21 +45,22 @@ class Controllers:
 
     def __init__(
         self,
+        client: ApiClient,
         kubeconfig: str | None,
         watched: Mapping[Watched, Told],
         *,
         silence_s: float = SILENCE_S,
-        backoff: Backoff | None = None,
+        absence_s: float = ABSENCE_S,
+        backoff: Callable[[], Backoff] = lambda: Backoff(first_s=1.0),
     ) -> None:
-        """Raises ConfigError where the objects are in two namespaces."""
-        self._kubeconfig = kubeconfig
+        """Raises ConfigError where the objects are in two namespaces. `client`: of the loop that is told; `backoff`:
+        pauses, for each object anew."""
+        namespace_of(watched)
         self._watched = dict(watched)
-        self._namespace = namespace_of(watched)
-        self._silence_s = silence_s
-        self._backoff = backoff or Backoff(first_s=1.0)
-        self._main: asyncio.AbstractEventLoop | None = None
-        self._own: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
+        self._absence = Absence(client, self._watched, absence_s)
+        self._operators = [
+            _Operator(kubeconfig, each, functools.partial(self._tell, each), silence_s, backoff()) for each in watched
+        ]
 
     @staticmethod
     async def load() -> None:
@@ -60,9 +69,35 @@ class Controllers:
 
     async def run(self) -> None:
         """Until cancelled."""
+        logs.route("kopf", without=_TOLD_BY_US)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._absence.look())
+            for each in self._operators:
+                tasks.create_task(each.run())
+
+    def _tell(self, each: Watched, found: Mapping[str, Any] | None) -> None:
+        self._absence.told(each, found)
+        self._watched[each](found)
+
+
+class _Operator:
+    """One object's, in a thread and loop that it has for itself: kopf ends every task of its loop when it ends."""
+
+    def __init__(self, kubeconfig: str | None, of: Watched, told: Told, silence_s: float, backoff: Backoff) -> None:
+        self._kubeconfig = kubeconfig
+        self._of = of
+        self._told = told
+        self._silence_s = silence_s
+        self._backoff = backoff
+        self._main: asyncio.AbstractEventLoop | None = None
+        self._own: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled. `told` is called on the loop of this call."""
         self._main = asyncio.get_running_loop()
         ended = asyncio.Event()
-        thread = threading.Thread(target=self._thread, args=(ended,), name="hami-controllers", daemon=True)
+        thread = threading.Thread(target=self._thread, args=(ended,), name=f"hami {self._of.plural}", daemon=True)
         thread.start()
         try:
             await ended.wait()
@@ -86,10 +121,9 @@ class Controllers:
 
     async def _keep(self) -> None:
         """One operator after another."""
-        logs.route("kopf", without=_TOLD_BY_US)
         while not self._stop.is_set():
             try:
-                await self._operator()
+                await self._operate()
                 problem = "it ended"
             except Exception as error:  # noqa: BLE001 - whatever fails inside kopf, the scheduler goes on
                 problem = f"{type(error).__name__}: {error}"
@@ -97,47 +131,48 @@ class Controllers:
                 return
             pause_s = self._backoff.next_s()
             metrics.controller_restarts.inc()
-            log.warning("controllers start again", why=problem, pause_s=round(pause_s, 1))
+            log.warning("controller starts again", of=self._of.title, why=problem, pause_s=round(pause_s, 1))
             try:
                 async with asyncio.timeout(pause_s):
                     await self._stop.wait()
             except TimeoutError:
                 continue
 
-    async def _operator(self) -> None:
+    async def _operate(self) -> None:
         # Here, not above: kopf costs half a second and 9 MiB, which `hami scheduler --help` and tests need not pay.
         import kopf
 
-        where: dict[str, Any] = {"namespaces": [self._namespace]} if self._namespace else {"clusterwide": True}
-        await kopf.operator(
-            registry=self._registry(kopf),
-            settings=self._settings(kopf),
-            standalone=True,
-            stop_flag=self._stop,
-            **where,
-        )
+        where: dict[str, Any] = {"clusterwide": True}
+        if self._of.namespace:
+            where = {"namespaces": [self._of.namespace]}
+        # kopf does not close those of an operator that fails.
+        async with contextlib.AsyncExitStack() as sessions:
+            await kopf.operator(
+                registry=self._registry(kopf, sessions),
+                settings=self._settings(kopf),
+                standalone=True,
+                stop_flag=self._stop,
+                **where,
+            )
 
-    def _registry(self, kopf: Any) -> Any:
+    def _registry(self, kopf: Any, sessions: contextlib.AsyncExitStack) -> Any:
         registry = kopf.OperatorRegistry()
 
         async def login(**_: Any) -> Any:
             """Asked at start and after a 401: credentials are read anew."""
             server, session = await open_session(self._kubeconfig)
+            sessions.push_async_callback(session.close)
             return kopf.AiohttpSession(server=server, aiohttp_session=session)
 
-        kopf.on.login(registry=registry)(login)
-        for each, told in self._watched.items():
-            self._follow(kopf, registry, each, told)
-        return registry
-
-    def _follow(self, kopf: Any, registry: Any, each: Watched, told: Told) -> None:
         async def seen(event: Mapping[str, Any], **_: Any) -> None:
             found = event["object"]
-            if found["metadata"]["name"] == each.name:
+            if found["metadata"]["name"] == self._of.name:
                 self._backoff.reset()
-                self._on_main(told, None if event["type"] == "DELETED" else found)
+                self._on_main(self._told, None if event["type"] == "DELETED" else found)
 
-        kopf.on.event(each.api_version, each.plural, registry=registry, id=f"{each.plural}/{each.name}")(seen)
+        kopf.on.login(registry=registry)(login)
+        kopf.on.event(self._of.api_version, self._of.plural, registry=registry, id=self._of.title)(seen)
+        return registry
 
     def _settings(self, kopf: Any) -> Any:
         settings = kopf.OperatorSettings()
@@ -150,6 +185,5 @@ class Controllers:
         settings.networking.error_backoffs = ()
         settings.watching.inactivity_timeout = self._silence_s
         settings.watching.reconnect_backoff = 0.5
-        for each in self._watched:
-            settings.watching.field_selectors[each.api_version, each.plural] = f"metadata.name={each.name}"
+        settings.watching.field_selectors[self._of.api_version, self._of.plural] = f"metadata.name={self._of.name}"
         return settings

@@ -24,9 +24,20 @@ class Watched(msgspec.Struct, frozen=True):
     def api_version(self) -> str:
         return f"{self.group}/v1" if self.group else "v1"
 
+    @property
+    def title(self) -> str:
+        """As `kubectl get` has it: `configmaps/hami-device`."""
+        return f"{self.plural}/{self.name}"
+
+    @property
+    def path(self) -> str:
+        """Where the kind is listed."""
+        root = f"/apis/{self.api_version}" if self.group else "/api/v1"
+        return f"{root}/namespaces/{self.namespace}/{self.plural}" if self.namespace else f"{root}/{self.plural}"
+
 
 Told = Callable[[Mapping[str, Any] | None], None]
-"""Called on the event loop of the process with the object as the API server has it; None when it was deleted."""
+"""Called on the event loop of the process with the object as the API server has it; None when it is not there."""
 
 
 def config_map(namespace: str, name: str) -> Watched:

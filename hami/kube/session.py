@@ -25,7 +25,8 @@ async def open_session(kubeconfig: str | None) -> tuple[str, aiohttp.ClientSessi
         return await handler(request)
 
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=access.tls if access.tls is not None else True),
+        # No pool: a pooled connection whose peer vanished costs a whole time limit, and lists are rare.
+        connector=aiohttp.TCPConnector(ssl=access.tls if access.tls is not None else True, force_close=True),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": f"hami/{__version__}", "Accept-Encoding": "identity"},
         proxy=access.proxy,

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from yarl import URL
 
 from hami.controllers.operator import Controllers
-from hami.controllers.watched import config_map, secret, webhook_configuration
+from hami.controllers.watched import Watched, config_map, secret, webhook_configuration
 from hami.core.errors import ConfigError
 from hami.kube.backoff import Backoff
+from hami.kube.client import ApiClient
 from hami.sim.apiserver.faults import Fault
 from hami.sim.cluster import SimCluster
 from tests.tools.waiting import until
@@ -33,19 +35,23 @@ def a_map(name: str, text: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def following(cluster: SimCluster, told: Told, name: str = "wanted", **how: Any) -> AsyncIterator[None]:
-    controllers = Controllers(
-        str(cluster.kubeconfig),
-        {config_map("kube-system", name): told.append},
-        backoff=Backoff(first_s=0.05, cap_s=0.2),
-        **how,
-    )
-    task = asyncio.ensure_future(controllers.run())
-    try:
+    how = {"backoff": functools.partial(Backoff, first_s=0.05, cap_s=0.2)} | how
+    async with running(cluster.kubeconfig, {config_map("kube-system", name): told.append}, **how):
         yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+
+
+@asynccontextmanager
+async def running(
+    kubeconfig: Path, watched: Mapping[Watched, Callable[[Any], None]], **how: Any
+) -> AsyncIterator[None]:
+    async with await ApiClient.load(str(kubeconfig)) as client:
+        task = asyncio.ensure_future(Controllers(client, str(kubeconfig), watched, **how).run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 def texts(told: Told) -> list[str | None]:
@@ -141,13 +147,10 @@ async def relayed(folder: Path, told: Told, **how: Any) -> AsyncIterator[tuple[S
             secret("kube-system", "pair"): told.append,
             webhook_configuration("hami-webhook"): told.append,
         }
-        task = asyncio.ensure_future(Controllers(str(folder / "relayed"), watched, **how).run())
         try:
-            yield cluster, relay
+            async with running(folder / "relayed", watched, **how):
+                yield cluster, relay
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
             await relay.stop()
 
 
@@ -174,7 +177,7 @@ async def test_a_watch_that_is_connected_and_silent_is_made_anew(tmp_path: Path)
         await until(lambda: relay.watches >= 3, "three watches")
         relay.fall_silent()
         await cluster.client.request("POST", CONFIG_MAPS, a_map("wanted", "behind the silent watch"))
-        await until(lambda: texts(told) == ["behind the silent watch"], "the change")
+        await until(lambda: texts(told)[-1:] == ["behind the silent watch"], "the change")
 
 
 @pytest.mark.parametrize("fault", ["cut", "forgotten", "refused"])
@@ -196,10 +199,54 @@ async def test_goes_on_after_faults_of_the_api_server(tmp_path: Path, fault: str
         assert all(each.hits >= each.times for each in ordered if each.times)
 
 
+async def test_tells_that_an_object_is_not_there(tmp_path: Path) -> None:
+    """Once, and only while it is true: kopf says nothing where nothing is listed."""
+    told: Told = []
+    async with SimCluster(directory=tmp_path) as cluster, following(cluster, told, absence_s=0.05):
+        await until(lambda: told == [None], "that there is none")
+        await cluster.client.request("POST", CONFIG_MAPS, a_map("wanted", "one"))
+        await until(lambda: texts(told)[-1:] == ["one"], "the first state")
+        looked = len([seen for seen in cluster.api.seen if seen.verb == "list"])
+        await until(lambda: len([seen for seen in cluster.api.seen if seen.verb == "list"]) > looked + 3, "more looks")
+        assert texts(told) == [None, "one"]
+
+
+async def test_tells_a_deletion_that_no_watch_saw(tmp_path: Path) -> None:
+    """It happens while the controllers' connections are dead, and the history is forgotten meanwhile."""
+    told: Told = []
+    async with relayed(tmp_path, told, silence_s=1.0, absence_s=0.2) as (cluster, relay):
+        await cluster.client.request("POST", CONFIG_MAPS, a_map("wanted", "one"))
+        await until(lambda: texts(told)[-1:] == ["one"], "the first state")
+        relay.fall_silent()
+        await cluster.client.request("DELETE", f"{CONFIG_MAPS}/wanted")
+        cluster.api.faults.forget_history()
+        await until(lambda: told[-1] is None, "that it is gone")
+
+
+async def test_a_right_that_is_missing_for_one_object_leaves_the_others_alone(tmp_path: Path) -> None:
+    """The others' watches are neither cut nor made anew, and changes come at once."""
+    told: Told = []
+    async with SimCluster(directory=tmp_path) as cluster:
+        await cluster.client.request("POST", CONFIG_MAPS, a_map("wanted", "0"))
+        refused = cluster.api.faults.add(Fault("internal-error", verb="list", resource="secrets"))
+        watched = {config_map("kube-system", "wanted"): told.append, secret("kube-system", "pair"): told.append}
+        pauses = functools.partial(Backoff, first_s=0.05, cap_s=0.05)
+        async with running(cluster.kubeconfig, watched, backoff=pauses):
+            await until(lambda: refused.hits > 1, "refusals")
+            for text in "123":
+                await cluster.client.request(
+                    "PATCH", f"{CONFIG_MAPS}/wanted", {"data": {"key": text}}, content_type=MERGE
+                )
+                await until(lambda text=text: texts(told)[-1:] == [text], text)  # type: ignore[misc]
+            ended = [seen for seen in cluster.api.seen if (seen.verb, seen.resource) == ("watch", "configmaps")]
+            assert ended == []
+    assert texts(told) == list("0123")
+
+
 def test_objects_in_two_namespaces_are_refused_by_name() -> None:
     watched = {config_map("one", "c"): lambda _: None, secret("two", "s"): lambda _: None}
     with pytest.raises(ConfigError, match="one and two"):
-        Controllers(None, watched)
+        Controllers(cast(ApiClient, None), None, watched)
 
 
 async def test_an_end_is_quick_and_leaves_no_thread(tmp_path: Path) -> None:
@@ -207,4 +254,4 @@ async def test_an_end_is_quick_and_leaves_no_thread(tmp_path: Path) -> None:
         await until(lambda: relay.watches >= 3, "three watches")
         began_s = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - began_s < 4.0
-    assert "hami-controllers" not in {thread.name for thread in threading.enumerate()}
+    assert not {thread.name for thread in threading.enumerate() if thread.name.startswith("hami ")}
