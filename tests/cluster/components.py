@@ -20,7 +20,8 @@ from tests.cluster.kubelets import KubeletSpec, NodeSpec
 from tests.cluster.pki import Pair
 from tests.cluster.pods import allocation, gpu_pod
 from tests.cluster.processes import PATIENCE_S, Process, wait_until
-from tests.tools.proxy import Fault, FaultProxy
+from tests.tools.proxy import FaultProxy
+from tests.tools.proxy_faults import Fault
 
 HAMI = Path(sys.executable).parent / "hami"
 REGISTER = "hami.io/node-nvidia-register"

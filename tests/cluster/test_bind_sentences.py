@@ -20,7 +20,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.pods import BIND_PHASE, NODE_LOCK, Workspace, annotation, gpu_pod
 from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.tools.audit import audit_cluster
-from tests.tools.proxy import Fault
+from tests.tools.proxy_faults import Fault
 
 TABLE = "Faults of the hand-off (control plane, 2 nodes of 8 cards)"
 FIFTH = {"gpu": 1, "gpumem-percentage": 20, "gpucores": 20}

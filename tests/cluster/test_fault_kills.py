@@ -25,7 +25,7 @@ from tests.cluster.fakenodes import FakeCard, add_fake_node, pretend_allocated
 from tests.cluster.pods import BIND_PHASE, Workspace, gpu_pod
 from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.tools.audit import audit_cluster
-from tests.tools.proxy import Fault, When
+from tests.tools.proxy_faults import Fault, When
 
 TABLE = "Scheduler killed at each of its writes (2 nodes of 8 cards)"
 SOAK = os.environ.get("HAMI_SOAK", "0") not in ("", "0")

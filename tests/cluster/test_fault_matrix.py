@@ -32,7 +32,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.pods import Workspace, gpu_pod
 from tests.cluster.processes import PATIENCE_S, Process, wait_until
 from tests.tools.audit import audit_cluster
-from tests.tools.proxy import Fault
+from tests.tools.proxy_faults import Fault
 from tests.tools.watch_faults import WatchFaults, doubled, reordered
 
 TABLE = "Time until every pod runs (control plane, 4 nodes of 8 cards)"

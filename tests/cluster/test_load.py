@@ -22,7 +22,7 @@ from tests.cluster.controlplane import SCHEDULER_NAME, ControlPlane
 from tests.cluster.pods import Workspace, gpu_pod
 from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.tools.audit import audit_cluster
-from tests.tools.proxy import Fault, When
+from tests.tools.proxy_faults import Fault, When
 
 NODES, PODS = 20, 200
 MOST_PODS = 310

@@ -22,7 +22,8 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.pods import Limits, Workspace, gpu_pod
 from tests.cluster.processes import PATIENCE_S, wait_until
 from tests.tools.audit import audit_cluster
-from tests.tools.proxy import Fault, FaultProxy, When
+from tests.tools.proxy import FaultProxy
+from tests.tools.proxy_faults import Fault, When
 
 WANTED = 16  # two shares each, of the 40 that four cards offer
 STRUCK_S = 300

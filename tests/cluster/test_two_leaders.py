@@ -22,7 +22,7 @@ from tests.cluster.election import LEASE, LEASE_S, let_hami_follow, on_host, wit
 from tests.cluster.pods import Limits, Workspace, gpu_pod
 from tests.cluster.processes import PATIENCE_S, POLL_INTERVAL_S, Process, free_ports, wait_until
 from tests.tools.audit import audit_cluster
-from tests.tools.proxy import Fault
+from tests.tools.proxy_faults import Fault
 
 TABLE = f"Two replicas, lease of {LEASE_S} s"
 SMALL = {"gpu": 1, "gpumem": 7000, "gpucores": 5}

@@ -10,27 +10,23 @@ from typing import Any
 
 import pytest
 
-from tests.ctl.test_doctor import (
+from tests.ctl.doctor_clusters import (
     ALLOCATED,
     BIND_TIME,
     HANDSHAKE,
     LOCK,
-    MINE,
     PHASE,
     REGISTER,
     Obj,
     ago,
-    bundle,
     cluster,
-    configuration,
     examined,
     node,
-    pair,
     pod,
-    serving,
     stamp,
     told,
 )
+from tests.ctl.doctor_webhooks import MINE, bundle, configuration, pair, serving
 
 CSV7 = "GPU-a,10,16384,100,NVIDIA-Tesla V100-PCIE-16GB,0,true:"
 CSV9 = "GPU-a,10,16384,100,NVIDIA-Tesla V100-PCIE-16GB,0,true,0,hami-core:"

@@ -1,4 +1,4 @@
-"""5,000 random config.json and 3,000 device-config.yaml in CI (`make soak`: ten times that): taken, or refused by name."""
+"""5,000 random config.json and 3,000 device-config.yaml (`make soak`: ten times that): taken, or refused by name."""
 
 from __future__ import annotations
 

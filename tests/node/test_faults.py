@@ -20,7 +20,8 @@ from tests.cluster.processes import wait_until
 from tests.node import kubelet, table
 from tests.node.gpu import GpuNode
 from tests.node.tenants import Tenant
-from tests.tools.proxy import Fault, FaultProxy, When
+from tests.tools.proxy import FaultProxy
+from tests.tools.proxy_faults import Fault, When
 
 REPLICAS = 3
 ALLOCATE_DEADLINE_S = PluginSettings("").allocate_timeout_s

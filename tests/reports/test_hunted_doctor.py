@@ -16,7 +16,7 @@ from hami.core.errors import HamiError
 from hami.ctl.doctor.run import examine
 from hami.ctl.doctor.webhook import Endpoint
 from hami.kube.client import ApiClient
-from tests.ctl.test_doctor import (
+from tests.ctl.doctor_clusters import (
     BIND_TIME,
     HANDSHAKE,
     LOCK,

@@ -14,7 +14,8 @@ from aiohttp import web
 
 from tests.cluster.pki import Authority
 from tests.cluster.processes import PATIENCE_S, wait_until
-from tests.tools.proxy import Fault, FaultProxy, OpenWatch, When
+from tests.tools.proxy import FaultProxy, OpenWatch
+from tests.tools.proxy_faults import Fault, When
 from tests.tools.watch_faults import WatchFaults, doubled, late_lines, reordered
 
 MOMENTS: tuple[When, When] = ("before", "after")
