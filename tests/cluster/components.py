@@ -55,7 +55,7 @@ class HamiScheduler:
         proxied: bool = True,
     ) -> None:
         """`name` tells replicas apart; `port` is where this one listens, by default where the webhook leads to.
-        Without `proxied` it speaks to kube-apiserver directly, where speed is measured."""
+        Without `proxied` it speaks to kube-apiserver directly and by token, as in a pod: where speed is measured."""
         self._plane = plane
         self.name = name
         self.url = f"https://127.0.0.1:{port or plane.ports.extender}"
@@ -112,7 +112,9 @@ class HamiScheduler:
 
     def _write_kubeconfig(self) -> Path:
         """Always the same file, with the way to kube-apiserver in it."""
-        return self._plane.kubeconfig(self.name, self._pair, server=self.proxy.url if self._proxied else None)
+        if not self._proxied:
+            return self._plane.kubeconfig(self.name, self._plane.service_account_token("hami-scheduler"))
+        return self._plane.kubeconfig(self.name, self._pair, server=self.proxy.url)
 
     def wait_ready(self) -> None:
         """Return when `/readyz` says 200: synced with the API server."""

@@ -158,14 +158,21 @@ class ControlPlane:
         hami = [self.hami_kube_scheduler] if self.with_hami else []
         return [self.etcd, self.apiserver, self.controller_manager, self.default_scheduler, *hami]
 
-    def kubeconfig(self, name: str, pair: Pair, server: str | None = None) -> Path:
-        """Write `<name>.kubeconfig` for an identity; `server` leads it through a proxy."""
-        return self.authority.kubeconfig(self.folder / f"{name}.kubeconfig", server or self.server, pair)
+    def kubeconfig(self, name: str, who: Pair | str, server: str | None = None) -> Path:
+        """Write `<name>.kubeconfig` for an identity, of a text by token; `server` leads it through a proxy."""
+        return self.authority.kubeconfig(self.folder / f"{name}.kubeconfig", server or self.server, who)
 
     def service_account_pair(self, account: str) -> Pair:
         """Certificate that makes its holder the service account, so that the chart's bindings apply to it."""
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}", "system:authenticated"]
         return self.authority.issue(account, f"system:serviceaccount:{SYSTEM_NAMESPACE}:{account}", groups)
+
+    def service_account_token(self, account: str) -> str:
+        """A token as pods of the account have it. It costs kube-apiserver less than a certificate, which that checks
+        anew with each request."""
+        path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts/{account}/token"
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        return str(self.api.post(path, asked)["status"]["token"])
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl as admin and return its output; with `check` a failure raises KubectlError with its text."""

@@ -83,9 +83,9 @@ class Authority:
         pair.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         return pair
 
-    def kubeconfig(self, path: Path, server: str, pair: Pair) -> Path:
-        """Write a kubeconfig with everything inline, so that the file alone is enough."""
-        user = {"client-certificate-data": _inline(pair.cert), "client-key-data": _inline(pair.key)}
+    def kubeconfig(self, path: Path, server: str, who: Pair | str) -> Path:
+        """Write a kubeconfig with everything inline, so that the file alone is enough; a text is a bearer token."""
+        user = {"token": who} if isinstance(who, str) else _credentials(who)
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -134,6 +134,10 @@ def _host(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+def _credentials(pair: Pair) -> dict[str, str]:
+    return {"client-certificate-data": _inline(pair.cert), "client-key-data": _inline(pair.key)}
 
 
 def _inline(path: Path) -> str:

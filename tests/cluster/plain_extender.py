@@ -1,4 +1,4 @@
-"""An extender that decides nothing: any node, and a plain Binding. What a real one is compared with.
+"""The leanest extender that decides nothing: any node, and a plain Binding. `official_extender` is the usual one.
 
 python -m tests.cluster.plain_extender ACCESS-AS-JSON PORT CERT KEY [same-writes]
 
@@ -13,12 +13,13 @@ import json
 import ssl
 import sys
 import time
+from collections.abc import MutableMapping
 from typing import Any
 
 import aiohttp
 import uvicorn
 
-Scope = dict[str, Any]
+Scope = MutableMapping[str, Any]
 EPOCH = "hami.io/bind-epoch"
 
 
@@ -48,6 +49,12 @@ class PlainExtender:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": payload})
 
+    async def close(self) -> None:
+        """Ends its connections, once its events are written."""
+        await asyncio.gather(*self._later)
+        if self._session is not None:
+            await self._session.close()
+
     def _filter(self, asked: dict[str, Any]) -> dict[str, Any]:
         names = asked["NodeNames"]
         return {"NodeNames": [names[next(self._turn) % len(names)]], "FailedNodes": {}, "Error": ""}
@@ -55,8 +62,8 @@ class PlainExtender:
     async def _bind(self, asked: dict[str, Any]) -> dict[str, Any]:
         if self._session is None:
             tls = ssl.create_default_context(cafile=self._access["ca"])
-            tls.load_cert_chain(self._access["cert"], self._access["key"])
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=200))
+            own = {"Authorization": f"Bearer {self._access['token']}"}
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=200), headers=own)
         pod, node = f"{asked['PodNamespace']}/pods/{asked['PodName']}", asked["Node"]
         metadata = {"name": asked["PodName"], "namespace": asked["PodNamespace"], "uid": asked["PodUID"]}
         binding = {

@@ -1,6 +1,6 @@
 """Device plugins of many nodes that exist in the API only, played by one process, which also notes what it sees when.
 
-    python -m tests.cluster.standins KUBECONFIG-AS-JSON RECORD
+    python -m tests.cluster.standins ACCESS-AS-JSON RECORD
 
 A pod that is bound with phase allocating is served `HAND_OFF_S` later, as a plugin does it: work list erased, phase
 success and the label in one PATCH of the pod, then the pod's own token taken off the node. Each real plugin has had a
@@ -199,11 +199,10 @@ async def run(access: dict[str, str]) -> StandIns:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     tls = ssl.create_default_context(cafile=access["ca"])
-    tls.load_cert_chain(access["cert"], access["key"])
     connector = aiohttp.TCPConnector(ssl=tls, limit=CONNECTIONS + 2, keepalive_timeout=KEEP_S)
     timeout = aiohttp.ClientTimeout(total=None)
     # As whom our plugin writes: the API server keeps a list of each object's writers.
-    own = {"User-Agent": "hami/stand-in"}
+    own = {"User-Agent": "hami/stand-in", "Authorization": f"Bearer {access['token']}"}
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**20, headers=own) as session:
         plugins = StandIns(session, access["server"])
         await plugins.connect()
