@@ -37,10 +37,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-import yaml
 from pydantic import ConfigDict, Field
 
 import hami
+from hami.core import yaml_text
 from hami.core.errors import ConfigError
 
 
@@ -138,9 +138,11 @@ def find_profile(name: str, folder: Path | None = None) -> Path:
 def read_profile(path: Path) -> Profile:
     """Raises ConfigError naming the file, the key and the value."""
     try:
-        return Profile.model_validate(yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"profile {path} cannot be read: {error}") from error
+    try:
+        return Profile.model_validate(yaml_text.document(text, f"profile {path}"))
     except pydantic.ValidationError as error:
         raise ConfigError(f"profile {path}: " + "; ".join(_problem(item) for item in error.errors())) from error
 

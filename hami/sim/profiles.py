@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import yaml
 
+from hami.core import yaml_text
 from hami.core.errors import ConfigError
 
 FOLDER: Final = Path(__file__).parent / "profiles"
@@ -71,6 +71,7 @@ def load(name: str) -> Profile:
     if not path.is_file():
         raise ConfigError(f"hardware profile {name!r}: no such file; known names are {', '.join(names())}")
     try:
-        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Profile)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        found = yaml_text.document(path.read_text(encoding="utf-8"), f"hardware profile {path}")
+        return msgspec.convert(found, Profile)
+    except (OSError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f"hardware profile {path}: {error}") from error

@@ -168,7 +168,7 @@ def test_takes_pods(text: str, names: list[str], tmp_path: Path) -> None:
         ("kind: Pod\nmetadata: {name: 5}\nspec: {}\n", "metadata.name 5 is no text"),
         ("kind: Pod\nmetadata: {name: a, namespace: 7}\nspec: {}\n", "metadata.namespace 7 is no text"),
         ("kind: Pod\nmetadata: {name: a}\n", "without a spec"),
-        ("kind: [open", "cannot be read"),
+        ("kind: [open", "cannot be read as YAML"),
     ],
 )
 def test_refuses_what_is_no_pod(text: str, says: str, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_refuses_what_is_no_pod(text: str, says: str, tmp_path: Path) -> None:
         (["--profiles", "a100,nope"], "'nope': no such file; known names are a10, a100"),
         (["--profiles", "a10"], "the tour needs a100,t4,rtx3090"),
         (["--profiles", ","], "at least one"),
-        (["--pods", "/nonexistent.yaml"], "cannot be read"),
+        (["--pods", "/nonexistent.yaml"], "cannot be read as YAML"),
         (["--containers", "real"], "expected auto or simulated"),
         (["--bogus"], "unknown argument '--bogus'"),
         (["extra"], "unknown argument 'extra'"),

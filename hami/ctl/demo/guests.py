@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from hami.core import yaml_text
 from hami.core.errors import ConfigError
 from hami.ctl.demo.tour import Stop
 
@@ -15,9 +14,10 @@ from hami.ctl.demo.tour import Stop
 def read(path: Path) -> tuple[Stop, ...]:
     """The pods of `path`, each with a namespace. Raises ConfigError for anything that is no pod."""
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--pods: {path} cannot be read: {error}") from error
+    documents = yaml_text.documents(text, f"--pods: {path}")
     listed = [_pod(path, item) for document in documents if document is not None for item in _items(document)]
     if not listed:
         raise ConfigError(f"--pods: {path} holds no pod")

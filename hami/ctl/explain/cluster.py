@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
+from hami.core import yaml_text
 from hami.core.device_type import Registry
 from hami.core.errors import ApiError, ConfigError
 from hami.core.lenient import lenient
@@ -94,11 +94,11 @@ async def read_live(client: ApiClient, unix_s: float) -> Snapshot:
 def read_pod_file(path: str, text: str, namespace: str) -> Pod:
     """The first pod of a YAML or JSON file, or the pod template of the first workload. Raises ConfigError."""
     try:
-        found = next((body for each in _documents(text) if (body := _pod_of(each)) is not None), None)
+        found = next((body for each in _documents(text, path) if (body := _pod_of(each)) is not None), None)
         if found is None:
             raise ConfigError(f"{path}: no Pod in it, and nothing with a pod template")
         pod = lenient(pod_decoder, msgspec.json.encode(found))
-    except (yaml.YAMLError, msgspec.DecodeError, TypeError, RecursionError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, TypeError, RecursionError, UnicodeEncodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
     meta = pod.metadata
     named = msgspec.structs.replace(
@@ -107,12 +107,12 @@ def read_pod_file(path: str, text: str, namespace: str) -> Pod:
     return msgspec.structs.replace(pod, metadata=named)
 
 
-def _documents(text: str) -> Iterator[dict[str, Any]]:
+def _documents(text: str, path: str) -> Iterator[dict[str, Any]]:
     """JSON is tried first: YAML reads the two halves of an escaped emoji as two characters that are none."""
     try:
         found = [msgspec.json.decode(text)]
     except (msgspec.DecodeError, UnicodeEncodeError):
-        found = list(yaml.safe_load_all(text))
+        found = yaml_text.documents(text, path)
     for document in found:
         listed = document.get("items") if isinstance(document, dict) else None
         yield from (each for each in (listed if isinstance(listed, list) else [document]) if isinstance(each, dict))
