@@ -89,6 +89,7 @@ class Relay:
         self._silent: set[int] = set()
         self._numbers = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
         self.requests: list[tuple[str, URL]] = []
         """Method and address of each."""
 
@@ -111,12 +112,22 @@ class Relay:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connecting = asyncio.ensure_future(self._connect(reader, writer))
+        self._tasks.add(connecting)
+        connecting.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._numbers += 1
+        self._writers.append(writer)
         number = self._numbers
         url = URL(self._cluster.base_url)
         up_reader, up_writer = await asyncio.open_connection(url.host, url.port)
+        self._writers.append(up_writer)
         for source, target in ((reader, up_writer), (up_reader, writer)):
             task = asyncio.ensure_future(self._carry(number, source, target))
             self._tasks.add(task)
@@ -232,7 +243,7 @@ async def test_a_right_that_is_missing_for_one_object_leaves_the_others_alone(tm
         watched = {config_map("kube-system", "wanted"): told.append, secret("kube-system", "pair"): told.append}
         pauses = functools.partial(Backoff, first_s=0.05, cap_s=0.05)
         async with running(cluster.kubeconfig, watched, backoff=pauses):
-            await until(lambda: refused.hits > 1, "refusals")
+            await until(lambda: texts(told)[-1:] == ["0"] and refused.hits > 1, "the first state, and refusals")
             for text in "123":
                 await cluster.client.request(
                     "PATCH", f"{CONFIG_MAPS}/wanted", {"data": {"key": text}}, content_type=MERGE
