@@ -13,7 +13,8 @@ from hami.monitor.collect import Collector
 from hami.monitor.containers import give_feedback, look
 from hami.shim.layout import read_region
 from tests.shim.conftest import make_container
-from tests.shim.harness import MIB, build_fakes, build_shim, compiler, kill
+from tests.shim.container import kill
+from tests.shim.harness import MIB, build_fakes, build_shim, compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
 

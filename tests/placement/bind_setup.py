@@ -12,7 +12,8 @@ from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
 from hami.placement.world import World
-from tests.placement.fakes import REGISTRY, FakeApi, FakeClock, FakeEvents, make_node
+from tests.placement.fake_api import FakeApi, FakeEvents
+from tests.placement.fakes import REGISTRY, FakeClock, make_node
 
 
 class Setup:

@@ -15,7 +15,8 @@ from hami.placement.bind import Binder, BindSettings
 from hami.placement.claims import BACKSTOP_S, ClaimState
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
-from tests.placement.fakes import NVIDIA, FakeApi, FakeClock, FakeEvents, container, make_node, make_pod, make_world
+from tests.placement.fake_api import FakeApi, FakeEvents
+from tests.placement.fakes import NVIDIA, FakeClock, container, make_node, make_pod, make_world
 from tests.tools.waiting import until
 
 LONG = "n" * 64

@@ -11,7 +11,8 @@ from hami.core.errors import TransportError
 from hami.core.model import Use
 from hami.obs import metrics
 from hami.placement.auditor import Auditor, Difference
-from tests.placement.fakes import FakeEvents, annotated, make_node, make_pod, make_world
+from tests.placement.fake_api import FakeEvents
+from tests.placement.fakes import annotated, make_node, make_pod, make_world
 from tests.placement.test_auditor import Listed
 from tests.placement.virtual import SkewedClock, VirtualLoop
 

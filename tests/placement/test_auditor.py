@@ -16,7 +16,8 @@ from hami.obs import metrics
 from hami.placement.auditor import Auditor
 from hami.placement.claims import ClaimState
 from hami.placement.world import World
-from tests.placement.fakes import NVIDIA, FakeClock, FakeEvents, annotated, container, make_node, make_pod, make_world
+from tests.placement.fake_api import FakeEvents
+from tests.placement.fakes import NVIDIA, FakeClock, annotated, container, make_node, make_pod, make_world
 from tests.placement.test_world import CostlyClock
 
 

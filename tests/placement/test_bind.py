@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from hami.core import keys
 from hami.core.errors import TransportError
 from hami.core.model import Use
@@ -19,11 +17,6 @@ from tests.placement.fakes import (
     make_node,
     make_pod,
 )
-
-
-@pytest.fixture
-def setup() -> Setup:
-    return Setup()
 
 
 async def test_bind_is_two_writes_with_everything_on_the_binding(setup: Setup) -> None:

@@ -15,11 +15,6 @@ from tests.placement.fakes import (
 from tests.tools.waiting import until
 
 
-@pytest.fixture
-def setup() -> Setup:
-    return Setup()
-
-
 async def waiting_call(setup: Setup) -> asyncio.Task[str]:
     setup.own_epoch()
     setup.api.put_pod(annotated(make_pod("o"), "n1", "GPU-1,NVIDIA,1,0:;", phase="allocating"))

@@ -25,11 +25,6 @@ from tests.placement.fakes import (
 from tests.tools.waiting import until
 
 
-@pytest.fixture
-def setup() -> Setup:
-    return Setup()
-
-
 async def test_B70_node_changed_between_read_and_patch(setup: Setup) -> None:
     setup.own_epoch()
     setup.reserve(make_pod("p"))

@@ -21,11 +21,6 @@ from tests.placement.fakes import (
 from tests.tools.waiting import until
 
 
-@pytest.fixture
-def setup() -> Setup:
-    return Setup()
-
-
 async def test_B64_B65_pods_of_one_node_go_in_turn(setup: Setup) -> None:
     setup.own_epoch()
     pods = [f"p{number:02}" for number in range(10)]

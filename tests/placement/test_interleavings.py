@@ -13,17 +13,8 @@ from hami.core.objects import Node, Pod
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
-from tests.placement.fakes import (
-    FakeApi,
-    FakeClock,
-    FakeEvents,
-    card,
-    container,
-    make_node,
-    make_pod,
-    make_world,
-    totals_from_text,
-)
+from tests.placement.fake_api import FakeApi, FakeEvents
+from tests.placement.fakes import FakeClock, card, container, make_node, make_pod, make_world, totals_from_text
 
 NODES = ("n1", "n2", "n3")
 MEMORY = 10000

@@ -15,17 +15,8 @@ from hami.placement.auditor import Auditor
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
-from tests.placement.fakes import (
-    FakeApi,
-    FakeClock,
-    FakeEvents,
-    card,
-    container,
-    make_node,
-    make_pod,
-    make_world,
-    totals_from_text,
-)
+from tests.placement.fake_api import FakeApi, FakeEvents
+from tests.placement.fakes import FakeClock, card, container, make_node, make_pod, make_world, totals_from_text
 from tests.placement.test_interleavings import MEMORY, NODES, PODS, ShakyApi
 
 

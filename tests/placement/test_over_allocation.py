@@ -21,10 +21,9 @@ from hami.placement.claims import BACKSTOP_S
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
 from tests.placement.complete_lists import nodes_replaced, pods_replaced
+from tests.placement.fake_api import FakeApi, FakeEvents
 from tests.placement.fakes import (
-    FakeApi,
     FakeClock,
-    FakeEvents,
     card,
     container,
     deleted,

@@ -30,11 +30,6 @@ ONE = "GPU-0,NVIDIA,1000,10:;"
 FULL = "GPU-0,NVIDIA,16384,100:GPU-1,NVIDIA,16384,100:;"
 
 
-@pytest.fixture
-def setup() -> Setup:
-    return Setup()
-
-
 def used(world: World, node: str = "n1") -> dict[str, Use]:
     world.settle_now()
     return dict(world.ledger.uses(node))

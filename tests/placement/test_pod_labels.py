@@ -12,7 +12,8 @@ from hami.core.errors import ApiError
 from hami.core.keys import VGPU_NODE
 from hami.core.objects import Pod
 from hami.placement.pod_labels import PodLabels
-from tests.placement.fakes import FakeApi, annotated, make_pod
+from tests.placement.fake_api import FakeApi
+from tests.placement.fakes import annotated, make_pod
 from tests.tools.waiting import until
 
 ONE = "GPU-0,NVIDIA,1000,10:;"

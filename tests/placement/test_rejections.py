@@ -9,7 +9,8 @@ from hami.core.objects import Pod
 from hami.placement.engine import Engine, NodeNames
 from hami.placement.rejections import FORGET_S, LONGEST_PAUSE_S, PAUSE_AFTER, SET_BACK_AFTER
 from hami.placement.world import World
-from tests.placement.fakes import FakeClock, FakeEvents, annotated, container, make_node, make_pod, make_world
+from tests.placement.fake_api import FakeEvents
+from tests.placement.fakes import FakeClock, annotated, container, make_node, make_pod, make_world
 
 MESSAGE = "Pod was rejected: Allocate failed due to requested number of devices unavailable for nvidia.com/gpu"
 

@@ -23,7 +23,8 @@ from hami.placement.in_flight import BindCall
 from hami.placement.names import NodeNames
 from hami.placement.node_token import HeldToken, TokenKeeper
 from hami.placement.reservations import OLD_S, ReservationCheck
-from tests.placement.fakes import FakeApi, FakeClock, FakeEvents, card, container, make_node, make_pod, make_world
+from tests.placement.fake_api import FakeApi, FakeEvents
+from tests.placement.fakes import FakeClock, card, container, make_node, make_pod, make_world
 
 HALF = container(memory_mib=10000)
 Hook = Callable[[], Awaitable[Any]]

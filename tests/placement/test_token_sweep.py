@@ -11,9 +11,9 @@ from hami.core import keys
 from hami.core.objects import Pod
 from hami.core.token import encode_token
 from hami.placement.token_sweep import TokenSweep
+from tests.placement.fake_api import FakeApi
 from tests.placement.fakes import (
     START_UNIX_S,
-    FakeApi,
     FakeClock,
     annotated,
     deleted,

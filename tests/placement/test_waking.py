@@ -21,11 +21,6 @@ def nobody_is_gone(_: str) -> bool:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def sleeper(clock: FakeClock) -> Waking:
     return Waking(clock)
 

@@ -11,7 +11,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from hami.core.errors import ApiError, TransportError
 from hami.core.objects import Node, Pod
-from tests.placement.fakes import START_UNIX_S, FakeApi, totals_from_text
+from tests.placement.fake_api import FakeApi
+from tests.placement.fakes import START_UNIX_S, totals_from_text
 
 T = TypeVar("T")
 SLOTS, MEMORY = 2, 10000

@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 
 from tests.shim import harness
-from tests.shim.harness import Card, Container, Machine
+from tests.shim.container import Card, Container, Machine, card
 
 ContainerFactory = Callable[..., Container]
 
@@ -59,7 +59,7 @@ def make_container(
 ) -> Container:
     """A container with a share of each visible card. `machine` shares cards with another container."""
     name = uuid.uuid4().hex
-    machine = machine or Machine(folder, fakes, tuple(cards or (harness.card(0),)))
+    machine = machine or Machine(folder, fakes, tuple(cards or (card(0),)))
     seen = visible or machine.cards
     region_folder = folder / f"containers-{name}"
     region_folder.mkdir()

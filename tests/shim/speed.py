@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.shim import harness
 from tests.shim.conftest import make_container
-from tests.shim.harness import Container
+from tests.shim.container import Container, json_lines
 
 ROUNDS = 5
 STARTS = 40
@@ -27,7 +27,7 @@ FLOORS = {
 
 
 def _calls(box: Container, shim: bool) -> dict[str, float]:
-    (figures,) = harness.json_lines(box.run("speed", shim=shim))
+    (figures,) = json_lines(box.run("speed", shim=shim))
     return figures
 
 
@@ -47,7 +47,7 @@ def _together_ms(box: Container, shim: bool) -> float:
 
 def _contended_ns(box: Container, processes: int, threads: int, shim: bool) -> float:
     how = () if shim else ("bare",)
-    (figures,) = harness.json_lines(box.run("contend", processes, threads, CONTENDED_PAIRS, *how, shim=shim))
+    (figures,) = json_lines(box.run("contend", processes, threads, CONTENDED_PAIRS, *how, shim=shim))
     return float(figures["cpu_ns"])
 
 

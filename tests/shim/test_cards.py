@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, card, json_lines
+from tests.shim.container import card, json_lines
+from tests.shim.harness import MIB
 
 CARDS = tuple(card(i) for i in range(4))
 LIMITS_MIB = (100, 200, 300, 400)
@@ -51,15 +52,10 @@ def test_cards_in_another_order_than_the_machine(container: ContainerFactory) ->
 
 def test_processes_that_see_different_cards_meet_in_one_account(container: ContainerFactory) -> None:
     box = container(limit_mib=(100, 100), cards=CARDS[:2])
-    holder = box.start("test_alloc_hold", 80, extra={"CUDA_VISIBLE_DEVICES": "1"})
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with box.holding(80, extra={"CUDA_VISIBLE_DEVICES": "1"}):
         rows = json_lines(box.run("cards", 50))
         assert [row["alloc"] for row in rows] == [0, 2]
         assert rows[1]["free"] == 20 * MIB
-    finally:
-        holder.communicate("")
 
 
 @pytest.mark.parametrize("text", ["", "-1", "none"])

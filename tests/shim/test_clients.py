@@ -8,7 +8,6 @@ import subprocess
 import pytest
 
 from tests.shim.conftest import CLIENTS, ContainerFactory, absent
-from tests.shim.harness import kill
 
 PYTHON = CLIENTS
 
@@ -59,18 +58,13 @@ def test_cuda_bindings(container: ContainerFactory, cuda: str) -> None:
 def test_monitors_show_the_share(container: ContainerFactory, module: str) -> None:
     _needs(module)
     box = container(limit_mib=1000)
-    holder = box.start("test_alloc_hold", 300)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with box.holding(300):
         command = [PYTHON, "-m", module, *(["-1"] if module == "nvitop" else [])]
         done = box.run(command, extra={"HOME": "/", "TERM": "xterm", "COLUMNS": "120"})
         assert done.returncode == 0, done.stderr[-2000:]
         assert "300" in done.stdout
         assert "1000" in done.stdout
         assert str(16384) not in done.stdout
-    finally:
-        kill([holder])
 
 
 FIND_RUNTIMES = "import glob, sys; print(*sorted(glob.glob(sys.prefix + '/lib/**/libcudart.so.*', recursive=True)))"

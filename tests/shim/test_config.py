@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.shim import harness
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, card, json_lines
+from tests.shim.container import card, json_lines
+from tests.shim.harness import MIB
 
 KIB = 1024
 GIB = 1024 * MIB
@@ -176,18 +177,13 @@ def test_unreadable_file_refuses(container: ContainerFactory, tmp_path: Path) ->
 
 def test_a_later_process_without_settings_keeps_the_regions_limit(container: ContainerFactory) -> None:
     box = container(limit_mib=100)
-    holder = box.start("test_alloc_hold", 10)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with box.holding(10):
         done = box.run("test_alloc", 128, extra={"CUDA_DEVICE_MEMORY_LIMIT_0": None})
         assert done.returncode == 2
         lower = box.run("test_alloc", 64, extra={"CUDA_DEVICE_MEMORY_LIMIT_0": "50m"})
         assert lower.returncode == 2
         higher = box.run("test_alloc", 128, extra={"CUDA_DEVICE_MEMORY_LIMIT_0": "500m"})
         assert higher.returncode == 2
-    finally:
-        holder.communicate("")
 
 
 def test_opt_out_variable_is_not_the_shims(container: ContainerFactory) -> None:

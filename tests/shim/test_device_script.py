@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import HERE, card
+from tests.shim.container import card
+from tests.shim.harness import HERE
 
 SCRIPT = HERE.parent / "device" / "shim.py"
 

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import SOAK, card
+from tests.shim.container import card
+from tests.shim.harness import SOAK
 
 SEEDS = range(1, 201 if SOAK else 21)
 STEPS = 1500

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, Container, build_bystanders, card, json_lines, kill
+from tests.shim.container import Container, card, json_lines, kill
+from tests.shim.harness import MIB, build_bystanders
 
 LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
 REGION = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
@@ -159,10 +160,7 @@ def test_no_limit_in_the_region_raises_a_mounted_one(container: ContainerFactory
     region, config = tmp_path / "mounted.cache", tmp_path / "vgpu.conf"
     box = container(limit_mib=None, VGPU_CONFIG_FILE=str(config), **{REGION: str(region)})
     config.write_text(f"{LIMIT}_0=100m\n{REGION}={region}\nNVIDIA_VISIBLE_DEVICES={box.machine.cards[0].uuid}\n")
-    holder = box.start("test_alloc_hold", 40)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with box.holding(40):
         with region.open("r+b") as file:
             for place in (MEMORY_LIMIT, CONFIGURED_LIMIT):
                 file.seek(place)
@@ -178,8 +176,6 @@ def test_no_limit_in_the_region_raises_a_mounted_one(container: ContainerFactory
         assert box.run("test_alloc", 40).returncode == 2  # lowered it holds
         (seen,) = json_lines(box.run("nvml_view"))
         assert seen["v1"] == [50 * MIB, 40 * MIB, 10 * MIB]
-    finally:
-        holder.communicate("")
 
 
 def test_processes_of_two_pid_namespaces_count_as_two(container: ContainerFactory) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import SOAK, Container, kill
+from tests.shim.container import Container, kill
+from tests.shim.harness import SOAK
 
 ROUNDS = 5000 if SOAK else 500
 LIMIT_MIB = 1024

@@ -10,7 +10,7 @@ import os
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import json_lines
+from tests.shim.container import json_lines
 
 SOAK = os.environ.get("HAMI_SOAK") == "1"
 NOT_ALLOWED = 77

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.shim import harness
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import Container
+from tests.shim.container import Container
 from tests.shim.test_resolution import hooked
 
 OLDEST_GLIBC = (2, 17)
@@ -69,16 +69,11 @@ def test_every_hook_is_called_by_a_test_program() -> None:
 
 def _private_kib(box: Container, *, shim: bool) -> int:
     """Memory that a process with one live block has for itself alone."""
-    holder = box.start("test_alloc_hold", 10, shim=shim)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with box.holding(10, shim=shim) as holder:
         lines = Path(f"/proc/{holder.pid}/smaps_rollup").read_text().splitlines()
         # Not what is private and dirty: pages of a library that was just built are dirty until they are on the disk.
         (line,) = (line for line in lines if line.startswith("Anonymous:"))
         return int(line.split()[1])
-    finally:
-        holder.communicate("")
 
 
 def test_private_memory(container: ContainerFactory) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, Container, card, json_lines, kill
+from tests.shim.container import Container, card, json_lines
+from tests.shim.harness import MIB
 
 QUERY = """
 import json
@@ -64,11 +65,8 @@ def box(container: ContainerFactory) -> Container:
 @pytest.fixture
 def held(box: Container) -> Iterator[int]:
     """A process of the container that holds 300 MiB."""
-    holder = box.start("test_alloc_hold", 300)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    yield holder.pid
-    kill([holder])
+    with box.holding(300) as holder:
+        yield holder.pid
 
 
 def test_the_share_is_the_card(box: Container, held: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, card, kill
+from tests.shim.container import card, kill
+from tests.shim.harness import MIB
 
 ONE_PROCESS = (
     "unknown_free",
@@ -95,13 +96,8 @@ def test_globals_of_a_module_are_charged(container: ContainerFactory) -> None:
 def test_contexts_alone_can_fill_the_share(container: ContainerFactory) -> None:
     box = container(limit_mib=100, cards=[card(0, context_kib=64 * 1024)])
     assert box.run("test_alloc", 32).returncode == 0
-    holder = box.start("test_alloc_hold", 32)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with box.holding(32):
         assert box.run("test_alloc", 1).returncode == 2
-    finally:
-        holder.communicate("")
 
 
 @pytest.mark.parametrize("function", ["cuInit", "cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuMemGetInfo_v2"])

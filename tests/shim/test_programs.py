@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import MIB, card, used_values
+from tests.shim.container import card, used_values
+from tests.shim.harness import MIB
 
 DEVICE = (
     "test_alloc",
@@ -47,46 +48,31 @@ def test_mem_create_on_four_threads_fits(container: ContainerFactory) -> None:
 
 def test_processes_of_a_container_share_its_limit(container: ContainerFactory) -> None:
     box = container(limit_mib=100)
-    holder = box.start("test_alloc_hold", 64)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with box.holding(64):
         assert box.run("test_alloc", 48).returncode == 2
         fits = box.run("test_alloc", 36)
         assert fits.returncode == 0
         assert used_values(fits)["before"] == 64 * MIB
         assert box.run("test_alloc", 48, shim=False).returncode == 0  # negative control
-    finally:
-        holder.communicate("")
     assert box.run("test_alloc", 100).returncode == 0
 
 
 def test_another_container_on_the_card_is_not_disturbed(container: ContainerFactory) -> None:
     first = container(limit_mib=100)
     second = container(limit_mib=200, machine=first.machine)
-    holder = first.start("test_alloc_hold", 100)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with first.holding(100):
         done = second.run("test_alloc", 200)
         assert done.returncode == 0
         assert used_values(done) == {"before": 0, "held": 200 * MIB, "after": 0}
-    finally:
-        holder.communicate("")
 
 
 def test_no_limit_shows_the_whole_card_and_what_others_hold(container: ContainerFactory) -> None:
     limited = container(limit_mib=100)
     free = container(limit_mib=None, machine=limited.machine)
-    holder = limited.start("test_alloc_hold", 100)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with limited.holding(100):
         done = free.run("test_alloc", 200)
         assert used_values(done)["before"] == 100 * MIB
         assert f"total={16384 * MIB}" in done.stdout
-    finally:
-        holder.communicate("")
 
 
 def test_limit_above_the_card_shows_the_card(container: ContainerFactory) -> None:
@@ -101,15 +87,10 @@ def test_zero_means_no_limit(container: ContainerFactory) -> None:
 def test_the_card_can_be_full_before_the_share_is(container: ContainerFactory) -> None:
     first = container(limit_mib=12000)
     second = container(limit_mib=12000, machine=first.machine)
-    holder = first.start("test_alloc_hold", 12000)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with first.holding(12000):
         assert second.run("test_alloc", 6000).returncode == 2
         done = second.run("test_alloc", 4000)
         assert used_values(done)["after"] == 12000 * MIB - 4384 * MIB  # free is the smaller of share and card
-    finally:
-        holder.communicate("")
 
 
 def test_oversubscription_spills_into_host_memory(container: ContainerFactory) -> None:

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import SOAK, json_lines, kill
+from tests.shim.container import json_lines, kill
+from tests.shim.harness import SOAK
 
 ROUNDS = 10000 if SOAK else 1000
 pytestmark = pytest.mark.timeout(1800 if SOAK else 300)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.shim.conftest import ContainerFactory, make_container
-from tests.shim.harness import MIB, json_lines, kill, used_values
+from tests.shim.container import json_lines, kill, used_values
+from tests.shim.harness import MIB
 
 # Upstream's version 1.2 (spec/shim.md 5): offsets that monitors outside this repository read.
 MAGIC = 19920718
@@ -45,10 +46,7 @@ def _bytes_in_v1(data: bytes) -> int:
 
 def test_an_upstream_monitor_can_read_it(container: ContainerFactory) -> None:
     box = container(limit_mib=100)
-    holder = box.start("test_alloc_hold", 64)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with box.holding(64) as holder:
         data = box.region.read_bytes()
         assert len(data) >= V1_SIZE
         assert (_i32(data, 0), _i32(data, 4), _i32(data, 8)) == (MAGIC, 1, 2)
@@ -58,26 +56,19 @@ def test_an_upstream_monitor_can_read_it(container: ContainerFactory) -> None:
         assert _u64(data, MEMORY_LIMIT) == 100 * MIB
         assert _i32(data, SLOTS) == holder.pid
         assert _bytes_in_v1(data) == 64 * MIB
-    finally:
-        holder.communicate("")
     assert _bytes_in_v1(box.region.read_bytes()) == 0
 
 
 def test_live_change_of_the_limit_is_noticed(container: ContainerFactory) -> None:
     """The monitor may write another limit while processes run (HAMi#1674)."""
     box = container(limit_mib=100)
-    holder = box.start("test_alloc_hold", 10)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with box.holding(10):
         with box.region.open("r+b") as file:
             file.seek(MEMORY_LIMIT)
             file.write(struct.pack("<Q", 200 * MIB))
         done = box.run("test_alloc", 150)
         assert done.returncode in (0, 2)  # the newcomer's own environment says 100: either answer is a limit
         assert box.run("test_alloc", 195).returncode == 2
-    finally:
-        holder.communicate("")
 
 
 GARBAGE = {
@@ -203,31 +194,21 @@ def test_users_of_a_container_share_one_account(fakes: Path, shim: Path) -> None
         library = Path(shutil.copytree(shim, folder / "shim"))
         box = make_container(folder, programs, library, limit_mib=100)
         box.region.parent.chmod(0o777)
-        holder = box.start("test_alloc_hold", 64)
-        assert holder.stdout is not None
-        assert holder.stdout.readline().startswith("held")
-        try:
+        with box.holding(64):
             command = [box.program("test_alloc"), "48"]
             done = subprocess.run(
                 command, env=box.environment(), user=65534, capture_output=True, text=True, timeout=120, check=False
             )
             assert done.returncode == 2, done.stdout + done.stderr
             assert used_values(done)["before"] == 64 * MIB
-        finally:
-            holder.communicate("")
 
 
 def test_a_process_can_start_while_use_is_above_the_limit(container: ContainerFactory) -> None:
     """Nothing more is granted, but a context that costs nothing is not refused."""
     box = container(limit_mib=100)
-    holder = box.start("test_alloc_hold", 64)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().startswith("held")
-    try:
+    with box.holding(64):
         with box.region.open("r+b") as file:
             file.seek(MEMORY_LIMIT)
             file.write(struct.pack("<Q", 32 * MIB))
         (row,) = json_lines(box.run("cards", 1))
         assert (row["alloc"], row["free"], row["total"]) == (2, 0, 32 * MIB)
-    finally:
-        holder.communicate("")

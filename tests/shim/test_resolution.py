@@ -10,7 +10,7 @@ import pytest
 
 from tests.shim import harness
 from tests.shim.conftest import ContainerFactory
-from tests.shim.harness import json_lines
+from tests.shim.container import json_lines
 
 OURS, DRIVERS = "libvgpu.so", "libcuda.so.1"
 Row = dict[str, Any]

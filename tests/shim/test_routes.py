@@ -16,6 +16,8 @@ import pytest
 
 from tests.shim import harness
 from tests.shim.conftest import make_container
+from tests.shim.container import card as stand_in_card
+from tests.shim.container import json_lines
 
 LIMIT_MIB = 1024
 REQUEST_MIB = 64
@@ -59,11 +61,11 @@ def walked(tmp_path_factory: pytest.TempPathFactory, fakes: Path, shim: Path) ->
 
     @cache
     def walk(cuda: str, with_shim: bool) -> dict[tuple[str, str], dict[str, Any]]:
-        card = harness.card(0, context_kib=REQUEST_MIB * 1024, module_kib=REQUEST_MIB * 1024)
+        card = stand_in_card(0, context_kib=REQUEST_MIB * 1024, module_kib=REQUEST_MIB * 1024)
         folder = tmp_path_factory.mktemp("routes")
         container = make_container(folder, fakes, shim, limit_mib=LIMIT_MIB, cards=[card], cuda=cuda)
         done = container.run("route_driver", LIMIT_MIB, REQUEST_MIB, shim=with_shim)
-        return {(row["way"], row["route"]): row for row in harness.json_lines(done)}
+        return {(row["way"], row["route"]): row for row in json_lines(done)}
 
     return walk
 
