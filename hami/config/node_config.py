@@ -150,5 +150,17 @@ def _problems(error: ValueError, prefix: str = "") -> str:
 
 def _problem(item: Any, prefix: str) -> str:
     where = prefix + ".".join(str(part) for part in item["loc"]) or "file"
-    found = "" if item["type"] in ("extra_forbidden", "json_invalid", "missing") else f"{item['input']!r}: "
+    if item["type"] == "extra_forbidden":
+        return f"{where}: unknown key{_known_keys(item['loc'], inside_entry=bool(prefix))}"
+    found = "" if item["type"] in ("json_invalid", "missing") else f"{item['input']!r}: "
     return f"{where}: {found}{item['msg']}"
+
+
+def _known_keys(place: tuple[int | str, ...], *, inside_entry: bool) -> str:
+    """What may stand there: `filterdevice` would hide no card, and nobody would be told (volcano-vgpu #100)."""
+    model: type[pydantic.BaseModel] = _File
+    if inside_entry:
+        model = _FilterDevices if len(place) > 1 else _Entry
+    known = list(model.model_fields)
+    near = difflib.get_close_matches(str(place[-1]), known, 1)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"

@@ -158,6 +158,8 @@ class RealProbe:
         except pynvml.NVMLError_LibRmVersionMismatch as error:
             self._open = False
             raise DriverReplacedError(f"{what}: the driver was exchanged, its library here is the old one") from error
+        except pynvml.NVMLError_LibraryNotFound as error:
+            raise NvmlError(f"{what}: {_no_library(self._driver_root)}") from error
         except pynvml.NVMLError as error:
             raise NvmlError(f"{what}: {error}") from error
 
@@ -170,6 +172,15 @@ class RealProbe:
             except pynvml.NVMLError as error:
                 problems.append(f"card {index}: {error}")
         return Cards(tuple(found), tuple(problems), _driver_version())
+
+
+def _no_library(driver_root: Path) -> str:
+    """What to do about it: the container was started without the driver (HAMi #861, #1568, #1940, #2860)."""
+    return (
+        f"{_LIBRARY} is neither in this container nor below the driver's root {driver_root}; start the container "
+        "under the nvidia runtime class (chart: devicePlugin.runtimeClassName) or name the folder of the node that "
+        "the driver lies in (chart: devicePlugin.nvidiaDriverRoot)"
+    )
 
 
 def load_library(driver_root: Path) -> Path | None:
@@ -222,12 +233,12 @@ def _bus_id(handle: Any) -> str:
 def read_numa(pci_devices: Path, bus_id: str) -> int:
     """NUMA node of a PCI device from sysfs, -1 if there is none (spec/node 3.2; report B100).
 
-    NVML writes the domain with eight digits, sysfs with four.
+    NVML writes the domain with eight digits, sysfs with as many as it needs, at least four (`0000`, and `10000` for
+    buses behind a controller of their own).
     """
-    name = bus_id.lower()
-    if len(name.partition(":")[0]) == 8:
-        name = name[4:]
+    domain, colon, rest = bus_id.lower().partition(":")
     try:
+        name = f"{int(domain, 16):04x}:{rest}" if colon else bus_id.lower()
         return max(NUMA_UNKNOWN, int((pci_devices / name / "numa_node").read_text(encoding="ascii")))
     except (OSError, ValueError):
         return NUMA_UNKNOWN

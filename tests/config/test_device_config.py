@@ -127,7 +127,17 @@ def test_an_absent_file_is_a_note(tmp_path: Path) -> None:
         ),
         ({"nodeconfig": [{"name": "n", "devicesplit": 3}]}, ["nodeconfig.0.devicesplit"]),
         ({"nodeconfig": [3]}, ["nodeconfig.0", "3"]),
-        ({"nodes": []}, ["nodes"]),
+        ({"nodes": []}, ["nodes", "known are nodeconfig"]),
+        ({"cards": []}, ["cards: unknown key; known are nodeconfig"]),
+        (
+            {"nodeconfig": [{"name": "n", "filterdevice": {"index": [0]}}]},
+            ["nodeconfig.0.filterdevice: unknown key; did you mean filterdevices?"],
+        ),
+        (
+            {"nodeconfig": [{"name": "n", "filterdevices": {"uuids": ["GPU-1"]}}]},
+            ["nodeconfig.0.filterdevices.uuids: unknown key; did you mean uuid?"],
+        ),
+        ({"nodeconfig": [{"name": "n", "xyz": 1}]}, ["unknown key; known are name,", "devicememoryscaling"]),
     ],
 )
 def test_node_file_refusals(tmp_path: Path, document: Any, words: list[str]) -> None:

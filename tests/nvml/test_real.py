@@ -92,21 +92,41 @@ async def test_errors_of_the_call_reach_the_caller() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bus_id", "content", "expected"),
+    ("bus_id", "folder", "content", "expected"),
     [
-        ("00000000:3B:00.0", "1\n", 1),
-        ("0000:3b:00.0", "0\n", 0),
-        ("00000000:3B:00.0", "-1\n", -1),
-        ("00000000:3B:00.0", "N/A", -1),
-        ("00000000:3B:00.0", None, -1),
+        ("00000000:3B:00.0", "0000:3b:00.0", "1\n", 1),
+        ("0000:3b:00.0", "0000:3b:00.0", "0\n", 0),
+        ("00000000:3B:00.0", "0000:3b:00.0", "-1\n", -1),
+        ("00000000:3B:00.0", "0000:3b:00.0", "N/A", -1),
+        ("00000000:3B:00.0", "0000:3b:00.0", None, -1),
+        ("0000000F:01:00.0", "000f:01:00.0", "0\n", 0),
+        ("00010000:E1:00.0", "10000:e1:00.0", "1\n", 1),
+        ("00010000:E1:00.0", "0000:e1:00.0", "1\n", -1),
+        ("zz:01:00.0", "0000:01:00.0", "1\n", -1),
+        ("", "0000:01:00.0", "1\n", -1),
     ],
 )
-def test_numa_node_from_sysfs(tmp_path: Path, bus_id: str, content: str | None, expected: int) -> None:
-    folder = tmp_path / "0000:3b:00.0"
-    folder.mkdir()
+def test_numa_node_from_sysfs(tmp_path: Path, bus_id: str, folder: str, content: str | None, expected: int) -> None:
+    device = tmp_path / folder
+    device.mkdir()
     if content is not None:
-        (folder / "numa_node").write_text(content)
+        (device / "numa_node").write_text(content)
     assert read_numa(tmp_path, bus_id) == expected
+
+
+async def test_a_container_without_the_library_is_told_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", init)
+    probe = RealProbe(driver_root=tmp_path)
+    with pytest.raises(NvmlError) as refusal:
+        await probe.cards()
+    for word in ("libnvidia-ml.so.1", str(tmp_path), "devicePlugin.runtimeClassName", "devicePlugin.nvidiaDriverRoot"):
+        assert word in str(refusal.value)
+    await probe.close()
 
 
 def test_a_driver_root_without_the_library_is_no_error(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_mig_cards_are_not_scaled() -> None:
     ("facts", "settings", "why"),
     [
         (card(memory_bytes=None), RegistrationSettings(), "memory would be 0"),
+        (card(memory_bytes=None), RegistrationSettings(), "preConfiguredDeviceMemory"),
         (card(memory_bytes=0), RegistrationSettings(), "memory would be 0"),
         (card(), RegistrationSettings(mode="mig"), "no allowed MIG profile for NVIDIA A100"),
         (card(), RegistrationSettings(memory_scaling=1e6), "memory would be 81559000000"),

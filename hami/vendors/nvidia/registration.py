@@ -59,7 +59,9 @@ def registered_device(facts: ProbedCard, settings: RegistrationSettings) -> Devi
     slots = facts.mig_instances if mig else settings.split_count
     for what, number in (("memory", memory_mib), ("cores", core_percent), ("slots", slots)):
         if not 0 < number <= INT32_MAX:
-            return Skipped(facts.uuid, f"{what} would be {number}, allowed are 1 to {INT32_MAX}")
+            return Skipped(
+                facts.uuid, f"{what} would be {number}, allowed are 1 to {INT32_MAX}{_advice(facts, number)}"
+            )
     return Device(
         id=facts.uuid,
         index=facts.index,
@@ -87,6 +89,13 @@ def registered_devices(
 def card_type(name: str) -> str:
     """NVML's name, with the vendor in front where the driver leaves it out."""
     return name if name.startswith(_NAME_PREFIX) else f"{_NAME_PREFIX}-{name}"
+
+
+def _advice(facts: ProbedCard, number: int) -> str:
+    """Cards that share the memory of the CPU tell none of their own (GB10, Jetson; HAMi #1511, #2087)."""
+    if number or facts.memory_bytes is not None:
+        return ""
+    return "; the driver tells no memory of this card: give it as preConfiguredDeviceMemory (MiB)"
 
 
 def _memory_mib(facts: ProbedCard, settings: RegistrationSettings) -> int:
