@@ -71,8 +71,10 @@ class AllFits:
         }
 
     def _stands(self, pod: Pod) -> bool:
-        """Whether the pod is bound or being bound, so that nothing changes for it (reports B26, B28)."""
+        """Whether the pod is bound, being bound or past it, so that nothing changes for it (reports B26, B28)."""
         uid = pod.metadata.uid
+        if pod.finished or pod.metadata.deletion_timestamp is not None:
+            return True
         claim = self._world.ledger.get(uid)
         bound = claim is not None and (claim.pinned or claim.state is ClaimState.BOUND)
         return bound or bool(pod.spec.node_name or self._world.in_flight.writing_node(uid)) or self._world.is_gone(uid)

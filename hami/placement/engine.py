@@ -87,14 +87,13 @@ class Engine:
             return FilterAnswer(passthrough=True)
         if self._world.is_gone(pod.metadata.uid):
             return FilterAnswer(error=f"pod {pod.key} is gone")
-        if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
-            self._world.ledger.end_reservation(pod.metadata.uid)
-            return FilterAnswer(error=f"pod {pod.key} is being deleted")
         standing = self._standing(pod, names)
         if standing is not None:
             return standing
         self._world.in_flight.call_off(pod.metadata.uid, "the pod was filtered again")
         self._world.ledger.end_reservation(pod.metadata.uid)
+        if over := _over(pod):
+            return FilterAnswer(error=f"pod {pod.key} {over}")
         self._world.settle_now()
         columns = self._world.columns
         mask = columns.candidates(shape)
@@ -228,6 +227,13 @@ class Engine:
             return FilterAnswer(failed=texts, unresolvable=texts)
         event = (True, EVENT_FILTERING_FAILED, refusal.message)
         return FilterAnswer(failed=texts, unresolvable=texts, narrate=lambda: (event,))
+
+
+def _over(pod: Pod) -> str:
+    """Why a pod that is not bound never will be, whatever is decided; empty if it may be."""
+    if pod.finished:
+        return f"has ended ({pod.status.phase})"
+    return "is being deleted" if pod.metadata.deletion_timestamp is not None else ""
 
 
 def _last(names: Iterable[str], back: set[str]) -> Iterator[str]:

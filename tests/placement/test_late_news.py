@@ -176,6 +176,15 @@ def test_an_unbound_pod_that_is_being_deleted_holds_nothing(announced: bool) -> 
     setup.assert_free()
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_pod_that_has_ended_is_not_filtered(phase: str) -> None:
+    setup = Setup()
+    pod = setup.reserve(make_pod("p"))
+    answer = setup.engine.filter(with_phase(pod, phase), NodeNames.of(["n1"]))
+    assert (answer.node, answer.error) == (None, f"pod default/p has ended ({phase})")
+    setup.assert_free()
+
+
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("moment", ["before the token", "before the Binding"])
 async def test_a_bind_of_a_pod_that_is_being_deleted_gives_everything_back(moment: str, seen: bool) -> None:
