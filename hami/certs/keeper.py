@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
@@ -20,6 +21,7 @@ from cryptography import x509
 from hami.certs import kept, publish
 from hami.certs.kept import Kept
 from hami.certs.publish import Request
+from hami.certs.reading import in_pem, is_trusted, system_now
 from hami.certs.reload import ServingContext
 from hami.certs.secret import KeptSecret
 from hami.core.errors import ApiError, CertificateError, ConflictError, HamiError, InvalidError, NotFoundError
@@ -30,7 +32,11 @@ SETTLE_S: Final = 60.0
 CHECK_S: Final = 300.0
 """How often all is looked at though nothing was told."""
 _RETRY_S: Final = 5.0
-_SOON_S: Final = 0.5
+_PAUSES: Final = (0.5, 60.0)
+"""Seconds after the first write that somebody else crossed, doubled up to the second: who fights over an object (a
+tool that restores it at once) must not be answered at the speed of the API server."""
+_PEACE_S: Final = 120.0
+"""After so long without such a write the first pause holds again."""
 
 log = structlog.get_logger("hami.certs")
 
@@ -52,10 +58,6 @@ class Events(Protocol):
     """Where repairs are told; `kube.events.EventRecorder` has it."""
 
     def object_event(self, about: Mapping[str, Any], *, warning: bool, reason: str, message: str) -> None: ...
-
-
-def system_now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
 
 
 class CertificateKeeper:
@@ -86,6 +88,8 @@ class CertificateKeeper:
         """The newest bundle that the configuration was given or found with."""
         self._configuration: Mapping[str, Any] | None = None
         self._told = ""
+        self._fights = 0
+        self._fought_at_s = -math.inf
 
     def missing(self) -> str:
         """Why clients cannot trust what is served yet; empty once they were seen to, or once nobody calls."""
@@ -111,20 +115,38 @@ class CertificateKeeper:
     async def run(self) -> None:
         """Turns until cancelled. What fails is told, and tried again."""
         while True:
+            fights = self._fights
             pause_s = await self._safe_turn()
+            if self._fights > fights:
+                await asyncio.sleep(self._fight_pause_s())
+                continue
             try:
                 async with asyncio.timeout(pause_s):
                     await self._news.wait()
             except TimeoutError:
                 continue
 
+    def _fought(self) -> None:
+        """Somebody else wrote what we write."""
+        now_s = self._monotonic_s()
+        if now_s > self._fought_at_s + _PEACE_S:
+            self._fights = 0
+        self._fights += 1
+        self._fought_at_s = now_s
+
+    def _fight_pause_s(self) -> float:
+        first_s, longest_s = _PAUSES
+        return min(longest_s, first_s * 2.0 ** min(self._fights - 1, 16))
+
     async def _safe_turn(self) -> float:
         self._news.clear()
         try:
             pause_s = await self.turn()
-        except (ConflictError, InvalidError):
+        except (ConflictError, InvalidError) as error:
             # Somebody else wrote in the same moment.
-            return _SOON_S
+            self._fought()
+            log.info("certificate's objects changed meanwhile, tried again", why=str(error))
+            return _RETRY_S
         except HamiError as error:
             if str(error) != self._told:
                 log.warning("certificate not kept, tried again", why=str(error))
@@ -200,10 +222,9 @@ class CertificateKeeper:
         if not self._settings.webhook:
             # Nobody is known to read the bundle: what was in force for a while counts as read.
             return self._seen_trusted(state.trusted)
-        if not state.trusted:
-            raise CertificateError(f"{self._secret.title} has no ca.crt: what is served cannot be made trusted")
+        bundle = self._bundle(state)
         try:
-            changed = await publish.patch_webhook(self._request, self._settings.webhook, state.trusted)
+            changed = await publish.patch_webhook(self._request, self._settings.webhook, bundle)
         except NotFoundError:
             return self._gone(state)
         except ApiError:
@@ -212,11 +233,27 @@ class CertificateKeeper:
         if changed:
             self._trusted_since = None
             metrics.ca_bundle_repairs.inc()
-            self._tell_change(by_others=self._published == state.trusted)
-        self._published = state.trusted
-        self._seen_trusted(state.trusted)
+            by_others = self._published == bundle
+            if by_others:
+                self._fought()
+            self._tell_change(by_others=by_others)
+        self._published = bundle
+        self._seen_trusted(bundle)
         metrics.ca_bundle_right.set(1)
         return None
+
+    def _bundle(self, state: Kept) -> bytes:
+        """What clients must trust: the Secret's authorities, and while a Secret that somebody else writes has another
+        pair's (or none), those of what is served still. Raises CertificateError where nobody could trust it."""
+        served, trusted = in_pem(self._serving.chain), in_pem(state.trusted)
+        if is_trusted(served, trusted):
+            return state.trusted
+        before = in_pem(self._published)
+        if is_trusted(served, before):
+            return kept.joined(dict.fromkeys([*trusted, *before]))
+        metrics.ca_bundle_right.set(0)
+        problem = "does not trust the certificate that is served" if trusted else "is missing or cannot be read"
+        raise CertificateError(f"{self._secret.title}: ca.crt {problem}: what is served cannot be made trusted")
 
     def _seen_trusted(self, bundle: bytes) -> None:
         self._looked = True
@@ -226,8 +263,8 @@ class CertificateKeeper:
     def _gone(self, state: Kept) -> None:
         """Not made anew: that it is gone may be meant, and the chart makes it."""
         metrics.ca_bundle_right.set(0)
-        if self._published:
-            log.error("webhook configuration is gone: new pods are not placed by HAMi", name=self._settings.webhook)
+        if self._published or not self._looked:
+            log.error("no webhook configuration: new pods are not placed by HAMi", name=self._settings.webhook)
         self._published = b""
         self._configuration = None
         # Nobody calls, so nobody distrusts.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,8 +20,11 @@ from cryptography.hazmat.primitives import serialization
 
 from hami.certs.hosts import spelled
 from hami.certs.make import CA_FILE, CERT_FILE, KEY_FILE, make_pair
-from hami.certs.reading import is_signed_by, names_of
+from hami.certs.reading import in_pem, is_signed_by, names_of
 
+UPSTREAM_CA: Final = "ca"
+"""Key of the authority in a Secret of upstream's certificate jobs, which fail where it is missing: read where there is
+no `ca.crt`, and written, so that either chart can follow the other on one Secret."""
 NEXT_CERT: Final = "next.crt"
 NEXT_KEY: Final = "next.key"
 RENEW_AT: Final = 2 / 3
@@ -43,27 +46,31 @@ _FILES: Final = {"trusted": CA_FILE, "cert": CERT_FILE, "key": KEY_FILE, "next_c
 
 def from_data(data: Mapping[str, str] | None) -> Kept:
     """From a Secret's data (base64). What cannot be read counts as missing."""
-    found = {}
-    for field, file in _FILES.items():
-        try:
-            found[field] = base64.b64decode((data or {}).get(file, ""), validate=True)
-        except (binascii.Error, ValueError):
-            found[field] = b""
-    return Kept(**found)
+    data = data or {}
+    found = {field: _bytes(data.get(file, "")) for field, file in _FILES.items()}
+    return Kept(**found | {"trusted": found["trusted"] or _bytes(data.get(UPSTREAM_CA, ""))})
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
 
 
 def to_data(kept: Kept) -> dict[str, str | None]:
     """As the data of a merge patch: None removes a key."""
-    return {
+    data = {
         file: base64.b64encode(pem).decode() if (pem := getattr(kept, field)) else None
         for field, file in _FILES.items()
     }
+    return data | {UPSTREAM_CA: data[CA_FILE]}
 
 
 def make_first(hosts: Sequence[str], now: datetime.datetime, days: int, trusted: bytes = b"") -> Kept:
     """A new pair, served at once. `trusted`: authorities of what others may still serve. Raises CertificateError."""
     pair = make_pair(hosts, now, days)
-    return Kept(pair.ca_pem + _joined(_living(trusted, now)), pair.cert_pem, pair.key_pem)
+    return Kept(pair.ca_pem + joined(_living(trusted, now)), pair.cert_pem, pair.key_pem)
 
 
 def is_usable(kept: Kept, hosts: Sequence[str], now: datetime.datetime) -> bool:
@@ -100,15 +107,15 @@ def is_staged(kept: Kept, hosts: Sequence[str], now: datetime.datetime) -> bool:
 def stage(kept: Kept, hosts: Sequence[str], now: datetime.datetime, days: int) -> Kept:
     """The first write: a new pair waits, both authorities are trusted. Raises CertificateError."""
     pair = make_pair(hosts, now, days)
-    trusted = _joined(_issuers(kept.cert, kept.trusted)) + pair.ca_pem
+    trusted = joined(_issuers(kept.cert, kept.trusted)) + pair.ca_pem
     return msgspec.structs.replace(kept, trusted=trusted, next_cert=pair.cert_pem, next_key=pair.key_pem)
 
 
 def promote(kept: Kept) -> Kept:
     """The second write: what waited is served. The authority before it stays trusted: a replica may serve it yet."""
     issuers = _issuers(kept.next_cert, kept.trusted)
-    others = [each for each in _certificates(kept.trusted) if each not in issuers]
-    return Kept(_joined([*issuers, *others]), kept.next_cert, kept.next_key)
+    others = [each for each in in_pem(kept.trusted) if each not in issuers]
+    return Kept(joined([*issuers, *others]), kept.next_cert, kept.next_key)
 
 
 def _good(cert: bytes, key: bytes, trusted: bytes, hosts: Sequence[str], now: datetime.datetime) -> bool:
@@ -126,19 +133,13 @@ def _good(cert: bytes, key: bytes, trusted: bytes, hosts: Sequence[str], now: da
 def _issuers(cert: bytes, trusted: bytes) -> list[x509.Certificate]:
     """The authorities of `trusted` that signed the certificate."""
     certificate = x509.load_pem_x509_certificate(cert)
-    return [each for each in _certificates(trusted) if is_signed_by(certificate, each)]
+    return [each for each in in_pem(trusted) if is_signed_by(certificate, each)]
 
 
 def _living(trusted: bytes, now: datetime.datetime) -> list[x509.Certificate]:
-    return [each for each in _certificates(trusted) if now < each.not_valid_after_utc]
+    return [each for each in in_pem(trusted) if now < each.not_valid_after_utc]
 
 
-def _certificates(pem: bytes) -> list[x509.Certificate]:
-    try:
-        return list(dict.fromkeys(x509.load_pem_x509_certificates(pem)))
-    except ValueError:
-        return []
-
-
-def _joined(certificates: Sequence[x509.Certificate]) -> bytes:
+def joined(certificates: Iterable[x509.Certificate]) -> bytes:
+    """As one PEM text."""
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)

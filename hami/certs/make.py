@@ -22,8 +22,8 @@ CA_FILE: Final = "ca.crt"
 CA_KEY_FILE: Final = "ca.key"
 CERT_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
-BACKDATE: Final = datetime.timedelta(minutes=5)
-"""Clocks of other machines may be behind."""
+BACKDATE: Final = datetime.timedelta(hours=1)
+"""Clocks of other machines may be behind: other replicas would make another certificate, the API server refuse it."""
 
 
 class CertificatePair(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -12,6 +12,7 @@ import msgspec
 from cryptography import x509
 
 from hami.core.errors import CertificateError
+from hami.core.keys import WEBHOOK_NAME
 from hami.core.lenient import decode_answer
 
 CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -32,6 +33,24 @@ class _Webhook(msgspec.Struct, rename="camel"):
     failure_policy: str = ""
 
 
+def ours(webhooks: Sequence[tuple[str, Mapping[str, Any]]]) -> frozenset[int]:
+    """Places of the webhooks that are HAMi's, from the name and clientConfig of each.
+
+    Those of HAMi's name, and whatever leads to where they do; all where none has that name: then the configuration was
+    made by hand for HAMi. What somebody else put beside ours stays as it is.
+    """
+    named = {place for place, (name, _) in enumerate(webhooks) if name == WEBHOOK_NAME}
+    if not named:
+        return frozenset(range(len(webhooks)))
+    targets = [_target(webhooks[place][1]) for place in named]
+    return frozenset(named | {place for place, (_, config) in enumerate(webhooks) if _target(config) in targets})
+
+
+def _target(client_config: Mapping[str, Any]) -> object:
+    service = client_config.get("service") or {}
+    return (service.get("namespace"), service.get("name")) if service else client_config.get("url")
+
+
 class _Configuration(msgspec.Struct):
     webhooks: list[_Webhook] = []
 
@@ -50,7 +69,7 @@ def read_authority(path: Path) -> bytes:
 
 
 async def patch_webhook(request: Request, name: str, ca_pem: bytes, *, url: str = "", failure_policy: str = "") -> bool:
-    """Writes caBundle (and url, failurePolicy) into every webhook of the configuration; False if all was right.
+    """Writes caBundle (and url, failurePolicy) into HAMi's webhooks of the configuration; False if all was right.
 
     The patch tests each webhook's name at its place and what is replaced, so that a concurrent change fails the write
     (InvalidError) instead of being lost or hitting the wrong entry. Raises ApiError, TransportError.
@@ -59,7 +78,8 @@ async def patch_webhook(request: Request, name: str, ca_pem: bytes, *, url: str 
     current = decode_answer(await request("GET", path), _decoder, path)
     bundle = base64.b64encode(ca_pem).decode()
     operations: list[dict[str, Any]] = []
-    for place, webhook in enumerate(current.webhooks):
+    for place in sorted(ours([(each.name, each.client_config) for each in current.webhooks])):
+        webhook = current.webhooks[place]
         wanted = {"caBundle": bundle, **({"url": url} if url else {})}
         if not url:
             wanted = {**webhook.client_config, **wanted}

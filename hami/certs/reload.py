@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import structlog
 from cryptography import x509
 
+from hami.certs.reading import not_in_time, system_now
 from hami.core.errors import CertificateError
 from hami.obs import metrics
 
@@ -21,10 +23,11 @@ log = structlog.get_logger("hami.certs")
 class ServingContext:
     """Holds one ssl.SSLContext for the life of the process.
 
-    A pair that does not load keeps the old one in force (spec/ecosystem 2.6).
+    A pair that does not load, or is not valid now, keeps the old one in force (spec/ecosystem 2.6).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime.datetime] = system_now) -> None:
+        self._now = now
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         # Tickets are to resume sessions, which the API server and kube-scheduler never do.
@@ -43,6 +46,7 @@ class ServingContext:
             return False
         try:
             certificate = x509.load_pem_x509_certificate(cert_pem)
+            self._check_time(certificate, source)
             with _as_file(pair) as path:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
                 self.context.load_cert_chain(path)
@@ -51,6 +55,12 @@ class ServingContext:
         self._served, self.chain = pair, cert_pem
         metrics.certificate_not_after_seconds.set(certificate.not_valid_after_utc.timestamp())
         return True
+
+    def _check_time(self, certificate: x509.Certificate, source: str) -> None:
+        """Raises CertificateError where the pair is not valid now, and the one in force is."""
+        problem = not_in_time(certificate, self._now())
+        if problem and self.chain and not not_in_time(x509.load_pem_x509_certificate(self.chain), self._now()):
+            raise CertificateError(f"{source} {problem}: what was served before stays in force")
 
 
 class ReloadingContext(ServingContext):

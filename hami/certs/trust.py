@@ -17,8 +17,8 @@ import structlog
 from cryptography import x509
 
 from hami.certs.hosts import spelled
-from hami.certs.keeper import system_now
-from hami.certs.reading import is_signed_by, names_of
+from hami.certs.publish import ours
+from hami.certs.reading import in_pem, is_trusted, names_of, not_in_time, system_now
 from hami.certs.reload import ServingContext
 from hami.core.keys import EVENT_WEBHOOK_UNTRUSTED
 from hami.obs import metrics
@@ -82,18 +82,22 @@ def _problems(configuration: Mapping[str, Any], chain: bytes, now: datetime.date
     Without a caBundle it asks the roots of its own system: those may know a URL's host, and never a Service's name.
     """
     certificates = x509.load_pem_x509_certificates(chain)
-    for webhook in configuration.get("webhooks") or ():
-        client = webhook.get("clientConfig") or {}
-        host = _host(client)
+    webhooks = [(each.get("name", ""), each.get("clientConfig") or {}) for each in configuration.get("webhooks") or ()]
+    for name, client in (webhooks[place] for place in sorted(ours(webhooks))):
+        try:
+            host = _host(client)
+        except ValueError as error:
+            yield f"webhook {name}: its URL cannot be read: {error}"
+            continue
         if host and not _is_for(certificates[0], host):
-            yield f"webhook {webhook.get('name')}: the served certificate is not for {host}"
+            yield f"webhook {name}: the served certificate is not for {host}"
         bundle = client.get("caBundle", "")
         if not bundle and not client.get("url"):
-            yield f"webhook {webhook.get('name')}: it has no caBundle that trusts the served certificate"
+            yield f"webhook {name}: it has no caBundle that trusts the served certificate"
         if bundle and not _is_trusted(certificates, bundle):
-            yield f"webhook {webhook.get('name')}: its caBundle does not trust the served certificate"
-    if now >= certificates[0].not_valid_after_utc:
-        yield f"the served certificate ended at {certificates[0].not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+            yield f"webhook {name}: its caBundle does not trust the served certificate"
+    if problem := not_in_time(certificates[0], now):
+        yield f"the served certificate {problem}"
 
 
 def _host(client: Mapping[str, Any]) -> str:
@@ -108,18 +112,8 @@ def _is_for(certificate: x509.Certificate, host: str) -> bool:
     return bool({host, "*." + host.partition(".")[2]} & names_of(certificate))
 
 
-def _is_trusted(certificates: list[x509.Certificate], bundle: str) -> bool:
-    """Whether the chain leads to a certificate of the bundle."""
+def _is_trusted(chain: list[x509.Certificate], bundle: str) -> bool:
     try:
-        roots = x509.load_pem_x509_certificates(base64.b64decode(bundle, validate=True))
+        return is_trusted(chain, in_pem(base64.b64decode(bundle, validate=True)))
     except (binascii.Error, ValueError):
         return False
-    current: x509.Certificate | None = certificates[0]
-    rest = certificates[1:]
-    while current is not None:
-        if any(current == root or is_signed_by(current, root) for root in roots):
-            return True
-        below = current
-        current = next((each for each in rest if is_signed_by(below, each)), None)
-        rest = [each for each in rest if each != current]
-    return False

@@ -32,6 +32,8 @@ PHASE_ALLOCATING: Final = "allocating"
 PHASE_SUCCESS: Final = "success"
 PHASE_FAILED: Final = "failed"
 
+WEBHOOK_NAME: Final = "vgpu.hami.io"
+"""The entry of a MutatingWebhookConfiguration that is HAMi's, upstream's and ours (spec/contract 3.4)."""
 WEBHOOK_LABEL: Final = "hami.io/webhook"
 WEBHOOK_IGNORE: Final = "ignore"
 SCHEDULER_ROLE_LABEL: Final = "hami.io/scheduler-role"

@@ -1,41 +1,22 @@
-"""A running scheduler takes device configurations, certificates and CA bundles that change (issues 6, 8)."""
+"""A running scheduler takes device configurations that change, and writes nothing that is not its own (issues 6, 8)."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
 import json
-import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from yarl import URL
 
 from hami.apps.scheduler import Scheduler
-from hami.certs import kept, make
 from hami.core import keys
-from hami.obs import metrics
-from tests.apps.rig import MERGE, Obj, Rig, node, rigged
+from tests.apps.certified import SELF_MADE, World
+from tests.apps.rig import MERGE, Obj, Rig, node, value
 from tests.tools.waiting import until_answered
 
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
-SECRETS = "/api/v1/namespaces/kube-system/secrets"
-WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-HOSTS = ("127.0.0.1", "hami.kube-system.svc")
 RENAMED = "nvidia: {resourceCountName: corp.com/gpu, resourceMemoryName: corp.com/mem, defaultMemory: 512}"
-
-
-@pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rigged(tmp_path) as found:
-        yield found
-
-
-def value(metric: str, **labels: str) -> float:
-    return metrics.registry.get_sample_value(metric, labels) or 0.0
 
 
 def asking(name: str, **limits: str) -> Obj:
@@ -163,242 +144,6 @@ async def woken(rig: Rig) -> bool:
 
 
 # Certificates
-
-
-class World:
-    """A Secret, a webhook configuration, and replicas that keep both."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
-        self.replicas: list[Scheduler] = []
-
-    async def configure(self) -> None:
-        webhook = {
-            "name": "vgpu.hami.io",
-            "clientConfig": {"service": {"namespace": "kube-system", "name": "hami", "path": "/webhook"}},
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "failurePolicy": "Ignore",
-        }
-        body = {"kind": "MutatingWebhookConfiguration", "metadata": {"name": "hami-webhook"}, "webhooks": [webhook]}
-        await self.rig.client.request("POST", WEBHOOKS, {"apiVersion": "admissionregistration.k8s.io/v1", **body})
-
-    async def keep(self, state: kept.Kept) -> None:
-        data = {file: text for file, text in kept.to_data(state).items() if text}
-        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"}, "data": data}
-        await self.rig.client.request("POST", SECRETS, body)
-
-    async def kept(self) -> kept.Kept:
-        return kept.from_data((await self.rig.get(f"{SECRETS}/tls"))["data"])
-
-    async def replica(self, *flags: str, settle: str = "1s") -> Scheduler:
-        fixed = ["--http_bind=https://127.0.0.1:0", "--tls-secret=kube-system/tls", f"--certificate-settle={settle}"]
-        fixed += ["--webhook-configuration=hami-webhook"]
-        replica = await self.rig.replica(*fixed, *flags)
-        self.replicas.append(replica)
-        return replica
-
-    async def bundle(self) -> bytes:
-        found = await self.rig.get(f"{WEBHOOKS}/hami-webhook")
-        return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
-
-
-@pytest.fixture
-async def world(rig: Rig) -> World:
-    found = World(rig)
-    await found.configure()
-    return found
-
-
-async def call(replica: Scheduler, bundle: bytes) -> bytes:
-    """One review over a new connection, verified by the bundle; the served certificate. Raises ssl.SSLError."""
-    trust = ssl.create_default_context(cadata=bundle.decode())
-    body = b'{"apiVersion":"admission.k8s.io/v1","request":{"uid":"u","operation":"UPDATE","object":{}}}'
-    url = URL(replica.listeners[-1].url)
-    reader, writer = await asyncio.open_connection(url.host, url.port, ssl=trust, server_hostname="127.0.0.1")
-    try:
-        head = f"POST /webhook HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
-        writer.write(f"{head}content-type: application/json\r\n\r\n".encode() + body)
-        answer = await reader.read()
-        der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    finally:
-        writer.close()
-    assert answer.startswith(b"HTTP/1.1 200"), answer
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["response"]["allowed"] is True
-    return der
-
-
-def der_of(pem: bytes) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
-
-
-def aged(hours: float = 20.0, days: int = 1) -> kept.Kept:
-    """A pair of 24 hours, 20 of them gone: renewal is due, and it is good for 4 hours."""
-    began = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours)
-    return kept.make_first(HOSTS, began, days)
-
-
-SELF_MADE = (*(f"--certificate-host={host}" for host in HOSTS), "--certificate-days=90")
-
-
-async def test_the_first_replica_makes_a_certificate_and_all_serve_it(world: World) -> None:
-    one, two = await asyncio.gather(world.replica(*SELF_MADE), world.replica(*SELF_MADE))
-    await until_answered(lambda: world.bundle(), "a published bundle")
-    bundle, state = await world.bundle(), await world.kept()
-    assert state.trusted == bundle
-    assert {await call(one, bundle), await call(two, bundle)} == {der_of(state.cert)}
-    assert not state.next_cert
-    assert x509.load_pem_x509_certificate(state.cert).public_key().curve.name == "secp256r1"  # type: ignore[union-attr]
-    assert set((await world.rig.get(f"{SECRETS}/tls"))["data"]) == {make.CA_FILE, make.CERT_FILE, make.KEY_FILE}
-
-
-async def test_renewal_fails_no_call_of_clients_that_read_the_bundle(world: World) -> None:
-    """Two replicas, a stream of calls to both by a client that trusts what the configuration said a moment before."""
-    old = aged()
-    await world.keep(old)
-    # The second changes the certificate, long after both can be called; the first would wait longer than the test.
-    replicas = [await world.replica(*SELF_MADE, settle=settle) for settle in ("1h", "10s")]
-    await until_answered(lambda: world.bundle(), "a published bundle")
-    served: list[set[bytes]] = [set(), set()]
-    calls, failures = 0, list[str]()
-    deadline_s = asyncio.get_running_loop().time() + 120
-
-    async def one_call(place: int, bundle: bytes) -> None:
-        try:
-            served[place].add(await call(replicas[place], bundle))
-        except (OSError, ssl.SSLError) as error:
-            failures.append(str(error))
-
-    while not all(len(each) == 2 for each in served) and asyncio.get_running_loop().time() < deadline_s:
-        # Read before, used after: kube-apiserver's own copy is late, too.
-        bundle = await world.bundle()
-        await asyncio.gather(*(one_call(place, bundle) for place in (0, 1) for _ in range(4)))
-        calls += 8
-    state, bundle = await world.kept(), await world.bundle()
-    for place in (0, 1):
-        assert await call(replicas[place], bundle) == der_of(state.cert)
-    print(f"{calls} calls during the renewal, {len(failures)} failed")
-    assert failures == []
-    assert served == [{der_of(old.cert), der_of(state.cert)}] * 2
-    assert not state.next_cert
-    assert state.trusted == bundle
-    life = x509.load_pem_x509_certificate(state.cert)
-    assert life.not_valid_after_utc - datetime.datetime.now(datetime.UTC) > datetime.timedelta(days=89)
-    # Negative control: who never looked at the bundle again fails now.
-    with pytest.raises(ssl.SSLCertVerificationError):
-        await call(replicas[0], old.trusted)
-
-
-async def test_an_edited_bundle_is_put_right_and_a_deleted_configuration_stays_away(world: World) -> None:
-    await world.replica(*SELF_MADE)
-    await until_answered(lambda: world.bundle(), "a published bundle")
-    right = await world.bundle()
-    foreign = base64.b64encode(make.make_pair(["x"], datetime.datetime.now(datetime.UTC), 1).ca_pem).decode()
-    for wrong in (foreign, ""):
-        patch = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": wrong}]
-        body = json.dumps(patch)
-        await world.rig.client.request(
-            "PATCH", f"{WEBHOOKS}/hami-webhook", json.loads(body), content_type="application/json-patch+json"
-        )
-        await until_answered(lambda: same_bundle(world, right), "the right bundle")
-    assert value("hami_scheduler_ca_bundle_right") == 1
-    await until_answered(lambda: repair_told(world.rig), "an event on the configuration")
-    await world.rig.client.request("DELETE", f"{WEBHOOKS}/hami-webhook")
-    await world.rig.until(lambda: value("hami_scheduler_ca_bundle_right") == 0, "a metric that says so")
-    assert (await world.rig.get(WEBHOOKS))["items"] == []
-    await world.configure()
-    await until_answered(lambda: same_bundle(world, right), "the right bundle in the new configuration")
-
-
-async def same_bundle(world: World, right: bytes) -> bool:
-    return await world.bundle() == right
-
-
-async def repair_told(rig: Rig) -> bool:
-    events = (await rig.get("/api/v1/events"))["items"]
-    return any(
-        each["reason"] == keys.EVENT_WEBHOOK_REPAIRED and each["involvedObject"]["name"] == "hami-webhook"
-        for each in events
-    )
-
-
-async def test_a_secret_of_somebody_else_is_followed_and_never_written(world: World) -> None:
-    now = datetime.datetime.now(datetime.UTC)
-    first, second = (kept.make_first(HOSTS, now, 30) for _ in range(2))
-    await world.keep(first)
-    replica = await world.replica()
-    assert await call(replica, first.trusted) == der_of(first.cert)
-    body = {"data": kept.to_data(second)}
-    await world.rig.client.request("PATCH", f"{SECRETS}/tls", body, content_type=MERGE)
-    await until_answered(lambda: serves(replica, second), "the other certificate")
-    await until_answered(lambda: same_bundle(world, second.trusted), "its authority in the configuration")
-    assert await world.kept() == second
-    await world.rig.client.request("PATCH", f"{SECRETS}/tls", {"data": {"tls.crt": "AAAA"}}, content_type=MERGE)
-    assert await serves(replica, second), "what cannot be loaded changes nothing"
-
-
-async def serves(replica: Scheduler, state: kept.Kept) -> bool:
-    try:
-        return await call(replica, state.trusted) == der_of(state.cert)
-    except ssl.SSLError:
-        return False
-
-
-async def test_mounted_files_are_followed_as_kubelet_swaps_them(rig: Rig, tmp_path: Path) -> None:
-    """cert-manager or an own Secret: kubelet writes a new folder and turns the link `..data` to it."""
-    now = datetime.datetime.now(datetime.UTC)
-    first, second = (make.make_pair(["127.0.0.1"], now, 30) for _ in range(2))
-    mount = tmp_path / "tls"
-
-    def project(pair: make.CertificatePair, version: str) -> None:
-        make.write_pair(pair, mount / version)
-        (mount / "..tmp").symlink_to(version)
-        (mount / "..tmp").replace(mount / "..data")
-        for file in (make.CERT_FILE, make.KEY_FILE):
-            if not (mount / file).is_symlink():
-                (mount / file).symlink_to(f"..data/{file}")
-
-    await asyncio.to_thread(project, first, "..one")
-    flags = [f"--cert_file={mount / make.CERT_FILE}", f"--key_file={mount / make.KEY_FILE}"]
-    replica = await rig.replica("--http_bind=https://127.0.0.1:0", *flags)
-    assert await call(replica, first.ca_pem) == der_of(first.cert_pem)
-    await asyncio.to_thread(project, second, "..two")
-    state = kept.Kept(second.ca_pem, second.cert_pem)
-    await until_answered(lambda: serves(replica, state), "the other pair")
-    with pytest.raises(ssl.SSLCertVerificationError):
-        await call(replica, first.ca_pem)
-
-
-async def test_a_webhook_that_nobody_trusts_is_not_ready_and_told(world: World, tmp_path: Path) -> None:
-    """B01, where the certificate is somebody else's: nothing is written, and it cannot be overlooked."""
-    pair = make.make_pair(HOSTS, datetime.datetime.now(datetime.UTC), 30)
-    await asyncio.to_thread(make.write_pair, pair, tmp_path / "tls")
-    await write_bundle(world, pair.ca_pem)
-    flags = [f"--cert_file={tmp_path}/tls/tls.crt", f"--key_file={tmp_path}/tls/tls.key"]
-    flags += ["--http_bind=https://127.0.0.1:0", "--webhook-configuration=hami-webhook"]
-    replica = await world.rig.replica(*flags)
-    await world.rig.until(lambda: value("hami_scheduler_ca_bundle_right") == 1, "a look at the configuration")
-    foreign = make.make_pair(["x"], datetime.datetime.now(datetime.UTC), 1).ca_pem
-    await write_bundle(world, foreign)
-    await world.rig.until(lambda: "does not trust the served certificate" in replica.missing(), "not ready")
-    await until_answered(lambda: untrusted_told(world.rig), "an event on the configuration")
-    assert await world.bundle() == foreign, "somebody else's"
-    await write_bundle(world, pair.ca_pem)
-    await world.rig.until(lambda: replica.missing() == "", "ready again")
-
-
-async def write_bundle(world: World, pem: bytes) -> None:
-    operation = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": base64.b64encode(pem).decode()}
-    await world.rig.client.request(
-        "PATCH", f"{WEBHOOKS}/hami-webhook", [operation], content_type="application/json-patch+json"
-    )
-
-
-async def untrusted_told(rig: Rig) -> bool:
-    events = (await rig.get("/api/v1/events"))["items"]
-    return any(each["reason"] == keys.EVENT_WEBHOOK_UNTRUSTED for each in events)
 
 
 async def test_objects_that_do_not_concern_us_are_never_written(world: World) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
+import json
 import ssl
 import stat
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -96,7 +98,7 @@ class Api:
     """A webhook configuration behind the two calls that `patch_webhook` makes."""
 
     def __init__(self) -> None:
-        self.webhooks = [
+        self.webhooks: list[dict[str, Any]] = [
             {
                 "name": "vgpu.hami.io",
                 "clientConfig": {"service": {"name": "s", "namespace": "n"}},
@@ -127,6 +129,34 @@ async def test_publish_writes_the_authority_once(tmp_path: Path) -> None:
     assert isinstance(config, dict)
     assert base64.b64decode(config["caBundle"]) == pair.ca_pem
     assert config["service"] == {"name": "s", "namespace": "n"}
+
+
+def entry(name: str, **config: object) -> dict[str, Any]:
+    return {"name": name, "clientConfig": config, "failurePolicy": "Ignore"}
+
+
+OURS, THEIRS = {"name": "s", "namespace": "n"}, {"name": "other", "namespace": "n"}
+SHARED: dict[str, tuple[list[dict[str, Any]], list[int]]] = {
+    "ours alone": ([entry("vgpu.hami.io", service=OURS)], [0]),
+    "a stranger beside it": ([entry("x.corp.com", service=THEIRS), entry("vgpu.hami.io", service=OURS)], [1]),
+    "two that lead to us": ([entry("vgpu.hami.io", service=OURS), entry("ns.corp.com", service=OURS)], [0, 1]),
+    "by URL": ([entry("vgpu.hami.io", url="https://a/webhook"), entry("x.corp.com", url="https://b/webhook")], [0]),
+    "another name": ([entry("gpu.corp.com", service=OURS)], [0]),
+    "none": ([], []),
+}
+"""Webhooks of one configuration, and the places of those whose bundle is written."""
+
+
+@pytest.mark.parametrize("name", SHARED)
+async def test_webhooks_of_somebody_else_in_the_configuration_stay_as_they_are(tmp_path: Path, name: str) -> None:
+    write(tmp_path, "localhost")
+    api = Api()
+    api.webhooks, places = SHARED[name]
+    before = json.loads(json.dumps(api.webhooks))
+    assert await publish.patch_webhook(api, "hami", publish.read_authority(tmp_path / make.CA_FILE)) is bool(places)
+    changed = [place for place, webhook in enumerate(api.webhooks) if webhook != before[place]]
+    assert changed == places
+    assert all(api.webhooks[place]["clientConfig"]["caBundle"] for place in places)
 
 
 async def test_publish_by_url_replaces_the_service(tmp_path: Path) -> None:

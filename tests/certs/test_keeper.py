@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import datetime
 import json
 import ssl
@@ -36,6 +38,7 @@ class Api:
             "webhooks": [{"name": "vgpu.hami.io", "clientConfig": {"service": {"name": "s", "namespace": "n"}}}]
         }
         self.now_s = 0.0
+        self.patches = 0
         self.told: list[str] = []
 
     def now(self) -> datetime.datetime:
@@ -60,6 +63,7 @@ class Api:
         if self.configuration is None:
             raise NotFoundError(404, "NotFound", "no such configuration")
         if method == "PATCH":
+            self.patches += 1
             try:
                 self.configuration = jsonpatch.apply_patch(self.configuration, sent)
             except jsonpatch.JsonPatchTestFailed as error:
@@ -88,7 +92,7 @@ class Api:
             namespace="kube-system", secret="tls", hosts=hosts, days=DAYS, webhook=webhook, settle_s=SETTLE_S
         )
         return CertificateKeeper(
-            self.request, settings_, ServingContext(), self, now=self.now, monotonic_s=lambda: self.now_s
+            self.request, settings_, ServingContext(self.now), self, now=self.now, monotonic_s=lambda: self.now_s
         )
 
 
@@ -192,7 +196,7 @@ async def test_what_no_client_could_use_is_replaced_at_once(what: str) -> None:
     elif what == "broken":
         api.data["tls.key"] = "AAAA"
     elif what == "no authority":
-        del api.data["ca.crt"]
+        del api.data["ca.crt"], api.data["ca"]
     keeper = api.keeper()
     await keeper.start()
     assert kept.is_usable(api.state, HOSTS, api.now())
@@ -211,6 +215,131 @@ async def test_a_followed_secret_needs_a_certificate() -> None:
     with pytest.raises(CertificateError, match=r"holds no certificate: tls\.crt and tls\.key"):
         await api.keeper(hosts=()).start()
     assert api.version == 0
+
+
+async def test_a_secret_of_upstreams_jobs_is_taken_as_it_is() -> None:
+    """Its authority is under `ca`. Pods of upstream's that serve the pair stay trusted, and nothing is written."""
+    api = Api()
+    pair = kept.make_first(HOSTS, api.now(), 36_500)
+    data = kept.to_data(pair)
+    api.data = {"ca": str(data["ca.crt"]), "tls.crt": str(data["tls.crt"]), "tls.key": str(data["tls.key"])}
+    keeper = api.keeper()
+    await keeper.start()
+    await keeper.turn()
+    assert _served(keeper) == pair.cert
+    assert api.bundle == pair.trusted
+    assert api.version == 0
+
+
+async def test_upstreams_jobs_find_their_key_after_each_renewal() -> None:
+    api = Api()
+    keeper = api.keeper()
+    await renewed_to(api, keeper)
+    assert api.data
+    assert api.data["ca"] == api.data["ca.crt"]
+
+
+HALF: dict[str, tuple[list[str], bool]] = {
+    "authority first": (["ca.crt"], True),
+    "certificate first": (["tls.crt"], True),
+    "key first": (["tls.key"], True),
+    "pair first": (["tls.crt", "tls.key"], False),
+    "certificate without key": (["tls.crt", "-tls.key"], True),
+    "authority is gone": (["-ca.crt", "-ca"], True),
+    "authority of garbage": (["garbage ca.crt"], True),
+}
+"""What is written of another pair (- for deleted), and whether the first pair is served still."""
+
+
+@pytest.mark.parametrize("name", HALF)
+async def test_a_followed_secret_that_is_half_rotated_leaves_clients_trusting_what_is_served(name: str) -> None:
+    """Somebody rotates by hand, key by key: the bundle never loses the authority of what is served."""
+    api = Api()
+    keeper = api.keeper(hosts=())
+    first, second = (kept.make_first(HOSTS, api.now(), DAYS) for _ in range(2))
+    api.data = {key: text for key, text in kept.to_data(first).items() if text is not None}
+    await keeper.start()
+    await keeper.turn()
+    assert api.bundle == first.trusted
+    writes, stays = HALF[name]
+    for write in writes:
+        if write.startswith("-"):
+            del api.data[write[1:]]
+        elif write.startswith("garbage"):
+            api.data["ca.crt"] = base64.b64encode(b"garbage").decode()
+        else:
+            api.data[write] = str(kept.to_data(second)[write])
+    for _ in range(2):
+        await keeper._safe_turn()
+    assert _served(keeper) == (first if stays else second).cert
+    if stays:
+        assert trusts(api.bundle, first.cert)
+    api.data = {key: text for key, text in kept.to_data(second).items() if text is not None}
+    await keeper.turn()
+    assert _served(keeper) == second.cert
+    assert api.bundle == second.trusted
+
+
+@pytest.mark.parametrize(("begins_in_days", "life_days"), [(2, 30), (-40, 30)])
+async def test_a_pair_out_of_its_time_does_not_replace_one_in_its_time(begins_in_days: int, life_days: int) -> None:
+    api = Api()
+    keeper = api.keeper(hosts=())
+    good = kept.make_first(HOSTS, api.now(), DAYS)
+    odd = kept.make_first(HOSTS, api.now() + datetime.timedelta(days=begins_in_days), life_days)
+    for pair in (good, odd):
+        api.data = {key: text for key, text in kept.to_data(pair).items() if text is not None}
+        await (keeper.start() if pair is good else keeper._safe_turn())
+    assert _served(keeper) == good.cert
+    api.wait(days=3)
+    await keeper._safe_turn()
+    assert _served(keeper) == (odd if begins_in_days > 0 else good).cert
+
+
+async def test_a_replica_whose_clock_is_behind_keeps_what_another_made() -> None:
+    api = Api()
+    await api.keeper().turn()
+    first = api.state
+    api.wait(minutes=-10)
+    await api.keeper().turn()
+    assert api.state == first
+
+
+async def test_a_tool_that_undoes_each_repair_at_once_is_not_answered_at_its_speed() -> None:
+    """A GitOps tool or cert-manager's injector with another authority: both would write as fast as the server can."""
+    api = Api()
+    keeper = api.keeper()
+    await keeper.turn()
+    pauses = []
+    for _ in range(12):
+        assert api.configuration
+        api.configuration["webhooks"][0]["clientConfig"]["caBundle"] = ""
+        await keeper._safe_turn()
+        pauses.append(keeper._fight_pause_s())
+        api.wait(seconds=pauses[-1])
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60]
+    api.wait(minutes=5)
+    assert api.configuration
+    api.configuration["webhooks"][0]["clientConfig"]["caBundle"] = ""
+    await keeper._safe_turn()
+    assert keeper._fight_pause_s() == 0.5, "peace in between"
+
+
+async def test_the_pause_between_repairs_holds_however_often_it_is_told() -> None:
+    """The loop itself: while it rests after a repair, news do not wake it."""
+    api = Api()
+    keeper = api.keeper()
+    await keeper.turn()
+    task = asyncio.ensure_future(keeper.run())
+    began = api.patches
+    for _ in range(200):
+        assert api.configuration
+        api.configuration["webhooks"][0]["clientConfig"]["caBundle"] = ""
+        keeper.on_webhook_configuration({"kind": "MutatingWebhookConfiguration"})
+        await asyncio.sleep(0)
+    assert api.patches - began == 1
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 MOVES = ["turn 0", "turn 1", "look 0", "look 1", "seconds", "days", "edit", "delete", "restore"]

@@ -72,7 +72,7 @@ async def test_a_pair_is_made_where_there_is_none(store: Store) -> None:
     pair = await store.ensure()
     assert store.kept() == pair.cert_pem
     assert store.secret
-    assert set(store.secret["data"]) == {"ca.crt", "tls.crt", "tls.key"}, "the authority's key is not kept"
+    assert set(store.secret["data"]) == {"ca", "ca.crt", "tls.crt", "tls.key"}, "the authority's key is not kept"
 
 
 async def test_replicas_that_start_together_serve_one_certificate() -> None:

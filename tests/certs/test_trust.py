@@ -59,6 +59,12 @@ def configuration(bundle: bytes, **client: Any) -> dict[str, Any]:
     return {"metadata": {"name": "hami-webhook"}, "webhooks": [webhook]}
 
 
+def beside(found: dict[str, Any], name: str, service: str) -> dict[str, Any]:
+    """The configuration with another webhook before ours."""
+    client = {"service": {"name": service, "namespace": "kube-system"}}
+    return {**found, "webhooks": [{"name": name, "clientConfig": client}, *found["webhooks"]]}
+
+
 def watch(pair: make.CertificatePair, now: datetime.datetime = NOW) -> tuple[TrustWatch, Events]:
     serving, events = ServingContext(), Events()
     serving.load(pair.cert_pem, pair.key_pem, "a pair")
@@ -78,6 +84,13 @@ CASES: dict[str, tuple[make.CertificatePair, dict[str, Any], str]] = {
     "garbage": (MINE, configuration(b"garbage"), "does not trust"),
     "a chain to nobody": (CHAINED, configuration(MINE.ca_pem), "does not trust"),
     "another host": (STRANGE, configuration(STRANGE.ca_pem), f"is not for {HOST}"),
+    "a stranger's webhook beside it": (MINE, beside(configuration(MINE.ca_pem), "x.corp.com", "other"), ""),
+    "another way to it beside it": (
+        MINE,
+        beside(configuration(MINE.ca_pem), "x.corp.com", "hami"),
+        "x.corp.com: it has no caBundle",
+    ),
+    "a URL that is none": (MINE, configuration(MINE.ca_pem, url="https://[x/webhook"), "URL cannot be read"),
     "another URL": (MINE, configuration(MINE.ca_pem, url="https://10.0.0.1/webhook"), "is not for 10.0.0.1"),
 }
 
