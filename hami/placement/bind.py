@@ -110,9 +110,7 @@ class Binder:
             return await self._outcome(call)
         finally:
             self._world.in_flight.remove(call)
-            claim = self._world.ledger.get(call.uid)
-            if claim is not None:
-                claim.pinned = False
+            self._world.ledger.unpin(call.uid)
 
     async def _outcome(self, call: BindCall) -> str:
         try:

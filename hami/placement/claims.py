@@ -71,6 +71,8 @@ class Claim(msgspec.Struct, gc=False):
     """The PodScheduled=False condition that the pod had when it was filtered."""
     pinned: bool = False
     """A binding has begun to write: only its outcome ends the claim."""
+    given_up: bool = False
+    """Something has ended the claim while it was pinned."""
     announced: bool = False
     """Written to the unbound pod's annotations, or about to be (`--patch-in-filter`)."""
     seen: bool = False

@@ -203,6 +203,13 @@ class Ledger:
             return
         self._end(claim)
 
+    def unpin(self, uid: str) -> None:
+        """The binding has come to its end, whatever that was."""
+        if (claim := self._claims.get(uid)) is not None:
+            claim.pinned = False
+            if claim.given_up and claim.state is ClaimState.RESERVED:
+                self._end(claim)
+
     def mark_bound(self, uid: str) -> None:
         """Our Binding succeeded; the watch will show the same shortly."""
         claim = self._claims.get(uid)
@@ -286,9 +293,8 @@ class Ledger:
             return
         since_s = annotated_at(pod, claim.since_unix_s if claim else now_unix_s)
         over = self._ended.get(uid, -1.0) >= since_s or since_s + BACKSTOP_S <= now_unix_s
-        # kube-apiserver binds no pod that is being deleted.
-        over = over or pod.metadata.deletion_timestamp is not None
-        if over or newer_unscheduled(pod, (), since_s + 1.0):
+        going = pod.metadata.deletion_timestamp is not None  # kube-apiserver binds it no more
+        if over or going or newer_unscheduled(pod, (), since_s + 1.0):
             self._ended[uid] = since_s
             self.release(uid)
             return
@@ -305,9 +311,11 @@ class Ledger:
     def _apply_reserved(self, pod: Pod, claim: Claim, now_s: float, now_unix_s: float) -> None:
         claim.seen = True
         claim.resource_version = pod.metadata.resource_version
+        going = pod.metadata.deletion_timestamp is not None
+        over = going or newer_unscheduled(pod, claim.unscheduled, claim.since_unix_s)
         if claim.pinned:
-            return
-        if pod.metadata.deletion_timestamp is not None or newer_unscheduled(pod, claim.unscheduled, claim.since_unix_s):
+            claim.given_up = claim.given_up or over
+        elif over:
             self._end(claim)
         elif allocated_texts(pod, self._registry) and annotated_at(pod, 0.0) > claim.since_unix_s + 1.0:
             self.release(claim.uid)

@@ -213,6 +213,24 @@ def test_a_bound_pod_that_is_being_deleted_keeps_its_cards_until_it_is_gone(worl
     assert memory_mib(world) == 0
 
 
+@pytest.mark.parametrize("binds", [True, False])
+@pytest.mark.parametrize("stamp", ["2027-01-15T08:00:05Z", "2027-01-15T07:59:00Z"], ids=["newer", "older"])
+async def test_a_pod_given_up_while_its_binding_was_out_holds_nothing_if_that_fails(stamp: str, binds: bool) -> None:
+    """kube-scheduler lost patience; if its other filters refuse the pod from now on, nobody asks us about it again."""
+    setup = Setup()
+    setup.own_epoch()
+    setup.reserve(make_pod("p"))
+    setup.api.hooks["bind", "before"] = lambda: setup.api.put_pod(unscheduled(setup.api.pod("p"), stamp))
+    if not binds:
+        setup.api.faults["bind", "before"] = [ApiError(403, "Forbidden", "no")]
+    assert await setup.bind() == ("" if binds else "no")
+    claim = setup.world.ledger.get("uid-p")
+    given_up = stamp > "2027-01-15T08"
+    assert (claim.state if claim else None) == (
+        ClaimState.BOUND if binds else None if given_up else ClaimState.RESERVED
+    )
+
+
 Change = Callable[[Pod], Pod]
 
 
