@@ -21,6 +21,8 @@ from hami.core.errors import ConfigError, TransportError
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
 
+_LOADER_ERRORS: Final = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError)
+"""The loader reports broken files by whatever its next line happens to raise."""
 _LOAD_TIMEOUT_S: Final = 60.0
 """An exec credential plugin that hangs must not hang the process."""
 
@@ -103,7 +105,7 @@ def context_namespace(kubeconfig: str | None) -> str:
     try:
         _, active = list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
         return str(active["context"].get("namespace") or "default")
-    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError):
+    except (ConfigException, *_LOADER_ERRORS):
         # A broken file is reported by `load_access`, which has to read it, too.
         return "default"
 
@@ -122,8 +124,7 @@ async def _from_kubeconfig(path: str) -> Configuration:
             )
     except TimeoutError as error:
         raise ConfigError(f"kubeconfig {path}: credentials not obtained within {_LOAD_TIMEOUT_S:.0f} s") from error
-    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
-        # The loader reports broken files by whatever its next line happens to raise.
+    except (ConfigException, *_LOADER_ERRORS) as error:
         raise ConfigError(f"kubeconfig {path}: {error}") from error
     return configuration
 

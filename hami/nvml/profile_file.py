@@ -33,8 +33,9 @@ A profile is a name and a list of cards:
 
 from __future__ import annotations
 
+import reprlib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import pydantic
 from pydantic import ConfigDict, Field
@@ -42,6 +43,8 @@ from pydantic import ConfigDict, Field
 import hami
 from hami.core import yaml_text
 from hami.core.errors import ConfigError
+
+_MOST_TOLD: Final = 5
 
 
 class _Model(pydantic.BaseModel):
@@ -144,9 +147,11 @@ def read_profile(path: Path) -> Profile:
     try:
         return Profile.model_validate(yaml_text.document(text, f"profile {path}"))
     except pydantic.ValidationError as error:
-        raise ConfigError(f"profile {path}: " + "; ".join(_problem(item) for item in error.errors())) from error
+        raise ConfigError(
+            f"profile {path}: " + "; ".join(_problem(item) for item in error.errors()[:_MOST_TOLD])
+        ) from error
 
 
 def _problem(item: Any) -> str:
     where = ".".join(str(part) for part in item["loc"]) or "file"
-    return f"{where}: {item['input']!r}: {item['msg']}"
+    return f"{where}: {reprlib.repr(item['input'])}: {item['msg']}"

@@ -104,6 +104,16 @@ def test_processes_die_with_a_killed_demo(short_folder: Path) -> None:
         assert time.monotonic() < deadline
 
 
+def test_a_process_whose_demo_died_before_it_could_ask_ends_at_once(tmp_path: Path) -> None:
+    """kill -9 may strike between the start of a process and its asking for its end: the parent is a stranger then."""
+    command = HamiProcess("scheduler", ["--version"], tmp_path / "log").command
+    ours = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert (ours.returncode, ours.stdout.split()[0]) == (0, "hami")
+    strangers = [*command[:3], str(os.getppid()), *command[4:]]
+    told = subprocess.run(strangers, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert (told.returncode, told.stdout, told.stderr) == (1, "", "the demo has ended\n")
+
+
 def test_a_killed_scheduler_comes_back_by_the_printed_command(short_folder: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(short_folder)}
     command = [*DEMO, "--serve"]

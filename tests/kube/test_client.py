@@ -307,6 +307,7 @@ async def test_https_with_client_certificate(tmp_path: Path, inline: bool) -> No
     ("text", "says"),
     [
         (None, "no such file"),
+        ("[" * 100_000, "recursion"),
         ("current-context: [", "kubeconfig"),
         ("current-context: gone\ncontexts: []\nclusters: []\nusers: []\n", "gone"),
         ("[]", "kubeconfig"),

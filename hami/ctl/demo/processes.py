@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -20,15 +21,18 @@ STOP_LIMIT_S: Final = 5.0
 
 
 _ENTRY: Final = """
-import ctypes, signal, sys
+import ctypes, os, signal, sys
 if sys.platform == "linux":
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+if os.getppid() != int(sys.argv.pop(1)):
+    sys.exit("the demo has ended")
 from hami.apps.cli import main
 main()
 """
 """How a process of the demo starts: asked to end when the demo dies, also by kill -9. The process asks for itself,
-because what runs between fork and exec upsets gRPC's threads."""
+because what runs between fork and exec upsets gRPC's threads; a demo that died before it could ask is seen by the
+parent's number, the first argument."""
 
 
 class ProcessError(HamiError):
@@ -40,7 +44,7 @@ class HamiProcess:
 
     def __init__(self, name: str, arguments: Sequence[str], log_file: Path) -> None:
         self.name = name
-        self.command = [sys.executable, "-c", _ENTRY, *arguments]
+        self.command = [sys.executable, "-c", _ENTRY, str(os.getpid()), *arguments]
         self.shown_command = shlex.join([_typed(), *arguments])
         self._log_file = log_file
         self._process: asyncio.subprocess.Process | None = None
@@ -104,10 +108,10 @@ class HamiProcess:
 
     async def _follow(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
-        with self._log_file.open("ab") as file:
+        with self._log_file.open("ab", buffering=0) as file:
             async for raw in process.stderr:
-                file.write(raw)
-                file.flush()
+                with contextlib.suppress(OSError):  # a full disk: nobody may wait for what is not kept
+                    file.write(raw)
                 await self._told(_parsed(raw))
         await process.wait()
         await self._told({"event": "ended"})
