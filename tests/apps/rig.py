@@ -23,6 +23,7 @@ from hami.core.errors import TransportError
 from hami.kube.client import ApiClient as KubeClient
 from hami.kube.events import EventRecorder
 from hami.kube.writer import KubeWriter
+from hami.obs import metrics
 from hami.placement.auditor import Auditor, Difference
 from hami.sim.client import ApiClient, Informer
 from hami.sim.cluster import SimCluster
@@ -228,3 +229,7 @@ async def rigged(folder: Path) -> AsyncIterator[Rig]:
     async with SimCluster(directory=folder) as cluster, contextlib.AsyncExitStack() as exits:
         exits.callback(gc.unfreeze)
         yield Rig(cluster, folder, exits)
+
+
+def value(metric: str, **labels: str) -> float:
+    return metrics.registry.get_sample_value(metric, labels) or 0.0
