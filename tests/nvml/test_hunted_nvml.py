@@ -5,41 +5,17 @@ Each case goes through the real pynvml over the stand-in driver in C, in a proce
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.nvml.test_health_stand_in import SCRIPT
-from tests.shim.harness import build_fakes, compiler
+from tests.nvml.driver_process import asked
+from tests.shim.harness import compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
 
 TWO = b"card uuid=GPU-a memory_mib=16384 minor=0 name=A\ncard uuid=GPU-b memory_mib=16384 minor=1 name=B\n"
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, LOST, VERSION_MISMATCH, UNKNOWN = 3, 4, 6, 13, 15, 18, 999
-
-
-def asked(folder: Path, cards: bytes, *steps: str, where: str = "usr/lib64", **environment: str) -> list[Any]:
-    """What the probe says to each step; `where` below the driver's root its library lies."""
-    library = folder / "root" / where / "libnvidia-ml.so.1"
-    library.parent.mkdir(parents=True)
-    library.symlink_to(build_fakes() / "driver/12.4/libnvidia-ml.so.1")
-    config = folder / "cards.conf"
-    config.write_bytes(cards)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(folder / "root"), f"{config}.state.events", *steps],
-        env={"FAKE_GPU_CONFIG": str(config), **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    said: list[Any] = json.loads(done.stdout)
-    return said
 
 
 @pytest.mark.parametrize(

@@ -2,61 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.shim.harness import build_fakes, compiler
+from tests.nvml.driver_process import asked
+from tests.shim.harness import compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
 UNKNOWN = 999
 
-SCRIPT = """
-import asyncio, json, sys
-from pathlib import Path
-import msgspec
-from hami.core.errors import NvmlError
-from hami.nvml.real import RealProbe
-
-async def main():
-    probe = RealProbe(0.5, driver_root=Path(sys.argv[1]))
-    found = {}
-    asked = {"cards": probe.cards, "pairs": probe.pairs, "lost": probe.lost, "processes": probe.processes,
-             "events": lambda: probe.events(0.05), "loads": probe.loads}
-    for name, ask in asked.items():
-        try:
-            found[name] = await ask()
-        except NvmlError as error:
-            found[name] = str(error)
-    await probe.close()
-    print(msgspec.json.encode(found).decode())
-
-asyncio.run(main())
-"""
+ASKED = ("cards", "pairs", "lost", "processes", "events", "loads")
 
 
 def probed(folder: Path, cards: str, **environment: str) -> dict[str, Any]:
-    """What the probe says in a process of its own, whose driver lies under a driver root."""
-    library = folder / "root/usr/lib64/libnvidia-ml.so.1"
-    library.parent.mkdir(parents=True)
-    library.symlink_to(build_fakes() / "driver/12.4/libnvidia-ml.so.1")
-    config = folder / "cards.conf"
-    config.write_text(cards)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(folder / "root")],
-        env={"FAKE_GPU_CONFIG": str(config), **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    """What the probe says to each of `ASKED`."""
+    return dict(zip(ASKED, asked(folder, cards.encode(), *ASKED, limit_s=0.5, **environment), strict=True))
 
 
 def test_cards_are_read_through_pynvml(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hami.placement.engine import Engine
 from hami.placement.world import World
 from tests.placement.bind_setup import Setup
 from tests.placement.fakes import (
@@ -30,3 +31,8 @@ def world(clock: FakeClock) -> World:
     world.on_node(make_node("n1"))
     world.on_node(make_node("n2"))
     return world
+
+
+@pytest.fixture
+def engine(world: World) -> Engine:
+    return Engine(world)

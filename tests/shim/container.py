@@ -120,7 +120,7 @@ class Container:
     def holding(
         self, mib: int, *, shim: bool = True, extra: Mapping[str, str | None] | None = None
     ) -> Iterator[subprocess.Popen[str]]:
-        """In the block a process holds so much; after it the process has given it back and ended, where it was not killed."""
+        """In the block a process holds so much; where nobody killed it, it then gives it back and ends."""
         holder = self.start("test_alloc_hold", mib, shim=shim, extra=extra)
         try:
             assert holder.stdout is not None

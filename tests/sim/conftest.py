@@ -8,7 +8,9 @@ import aiohttp
 import pytest
 
 from hami.sim.apiserver import ApiServer
+from hami.sim.cluster import SimCluster
 from tests.sim.http import Http
+from tests.sim.toys import ToyExtender
 from tests.sim.worlds import real_plane, world
 
 __all__ = ["http", "real_plane", "server", "world"]
@@ -24,3 +26,17 @@ async def server() -> AsyncIterator[ApiServer]:
 async def http(server: ApiServer) -> AsyncIterator[Http]:
     async with aiohttp.ClientSession() as session:
         yield Http(session, server.base_url)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[SimCluster]:
+    async with SimCluster() as running:
+        yield running
+
+
+@pytest.fixture
+async def extender(cluster: SimCluster) -> AsyncIterator[ToyExtender]:
+    running = ToyExtender(cluster.base_url)
+    await running.start()
+    yield running
+    await running.stop()
