@@ -27,7 +27,7 @@ PATCH_FLAGS: Final = (
     Flag("webhook-configuration", "name of the MutatingWebhookConfiguration", "hami-webhook", metavar="NAME"),
     Flag("ca-file", "authority that signed the serving certificate (PEM)", "", metavar="FILE"),
     Flag("url", "reach the webhook at this https URL instead of its Service", "", metavar="URL"),
-    Flag("failure-policy", "set the failure policy as well", "", flags.choice("Ignore", "Fail"), metavar="POLICY"),
+    Flag("failure-policy", "set the failure policy as well", "", flags.Choice("Ignore", "Fail"), metavar="POLICY"),
 )
 USAGE: Final = """usage: hami certs create --host HOST [--host HOST ...] --out DIR [--days N]
                          [--secret NAME --namespace NAMESPACE]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +16,31 @@ from hami.core.errors import ConfigError
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.device import Nvidia
 
+_AN_URL: Final = "expected http://HOST:PORT or https://HOST:PORT"
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urllib.parse.urlsplit(text)
+        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError as error:
+        raise ValueError(_AN_URL) from error
+    if not whole or parts.query or parts.fragment or not re.fullmatch(r"[!-~]+", text):
+        raise ValueError(_AN_URL)
+    return text.rstrip("/")
+
+
+def _time_limit(text: str) -> str:
+    """kube-scheduler reads a duration of Go."""
+    flags.longer_than(0.001)(text)
+    return text.strip()
+
+
 FLAGS: Final = (
-    Flag("extender-url", "where kube-scheduler reaches the extender, http or https", "", metavar="URL"),
-    Flag("scheduler-name", "name of the scheduler profile", "hami-scheduler"),
+    Flag("extender-url", "where kube-scheduler reaches the extender, http or https", "", _url, metavar="URL"),
+    Flag("scheduler-name", "name of the scheduler profile", "hami-scheduler", flags.some, metavar="NAME"),
     Flag("device-config-file", "device-config.yaml, for renamed resources", "", metavar="FILE"),
-    Flag("http-timeout", "time limit of one extender call", "30s", lambda text: text, metavar="DURATION"),
+    Flag("http-timeout", "time limit of one extender call", "30s", _time_limit, metavar="DURATION"),
     Flag("kubeconfig", "kubeconfig that kube-scheduler shall use", "", metavar="FILE"),
     Flag("leader-elect", "elect a leader among several kube-schedulers", False, flags.boolean, switch=True),
 )
@@ -44,9 +66,9 @@ def main(argv: Sequence[str]) -> int:
 
 def scheduler_config(values: dict[str, Any], resources: Sequence[str]) -> dict[str, Any]:
     """The object of spec/scheduler 1.8 for Kubernetes >= 1.25."""
-    url = values["extender_url"].rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--extender-url: {url!r} is not allowed: expected http://HOST:PORT or https://HOST:PORT")
+    url = values["extender_url"]
+    if not url:
+        raise ConfigError(f"--extender-url is required: {_AN_URL}")
     https = url.startswith("https://")
     extender = {
         "urlPrefix": url,

@@ -57,12 +57,12 @@ class DevicePluginSettings(msgspec.Struct, frozen=True):
 
 
 def _strategies(text: str) -> tuple[str, ...]:
-    return tuple(flags.choice(*STRATEGIES)(item.strip()) for item in text.split(",") if item.strip())
+    return tuple(flags.Choice(*STRATEGIES)(item.strip()) for item in text.split(",") if item.strip())
 
 
 def _recoveries(text: str) -> tuple[str, ...]:
     words = [item.strip() for item in text.split(",") if item.strip()]
-    return () if words == ["never"] else tuple(flags.choice(*RECOVERIES)(word) for word in words)
+    return () if words == ["never"] else tuple(flags.Choice(*RECOVERIES)(word) for word in words)
 
 
 FLAGS: Final = (
@@ -95,10 +95,10 @@ FLAGS: Final = (
         "mig-strategy",
         "how MIG devices made by an administrator are offered: none, single (as cards) or mixed (by profile)",
         "none",
-        flags.choice("none", "single", "mixed"),
+        flags.Choice("none", "single", "mixed"),
         env="MIG_STRATEGY",
     ),
-    Flag("device-id-strategy", "uuid or index", "uuid", flags.choice("uuid", "index"), env="DEVICE_ID_STRATEGY"),
+    Flag("device-id-strategy", "uuid or index", "uuid", flags.Choice("uuid", "index"), env="DEVICE_ID_STRATEGY"),
     Flag(
         "pass-device-specs",
         "return device nodes from Allocate",
@@ -129,13 +129,13 @@ FLAGS: Final = (
         "heartbeat",
         "write the node's proof of life every 30 s, or only what changed",
         "always",
-        flags.choice("always", "on-change"),
+        flags.Choice("always", "on-change"),
     ),
     Flag(
         "register-format",
         "form of the register annotation, for older schedulers",
         "json",
-        flags.choice("json", "csv9", "csv7"),
+        flags.Choice("json", "csv9", "csv7"),
     ),
     Flag(
         "topology-score", "publish pair scores of cards", False, flags.boolean, env="ENABLE_TOPOLOGY_SCORE", switch=True

@@ -40,7 +40,7 @@ FLAGS: Final = (
         "look-interval",
         "how often containers are looked at and told to wait or go on",
         5.0,
-        flags.duration_s,
+        flags.longer_than(0.01),
         metavar="DURATION",
     ),
     Flag(

@@ -14,6 +14,7 @@ from hami.config.upkeep import UpkeepSettings
 from hami.core.errors import ConfigError
 from hami.core.model import Policies
 from hami.core.policies import unknown_policy
+from hami.core.policy_words import DEVICE_POLICIES, NODE_POLICIES
 from hami.web.server import Address, parse_address
 
 
@@ -63,14 +64,25 @@ FLAGS: Final = (
     Flag("cert_file", "serving certificate (PEM); reloaded when it changes", "", metavar="FILE"),
     Flag("key_file", "key of the serving certificate (PEM)", "", metavar="FILE"),
     Flag("metrics-bind-address", "listener of /metrics; empty: none", ":9395", metavar="ADDRESS"),
-    Flag("scheduler-name", "spec.schedulerName given to pods, and the source of events", "hami-scheduler"),
+    Flag(
+        "scheduler-name",
+        "spec.schedulerName given to pods, and the source of events",
+        "hami-scheduler",
+        flags.some,
+        metavar="NAME",
+    ),
     Flag(
         "node-scheduler-policy",
         "node policy of pods without the annotation",
         "binpack",
-        flags.choice("binpack", "spread"),
+        flags.Choice(*NODE_POLICIES),
     ),
-    Flag("gpu-scheduler-policy", "card policies of pods without the annotation, comma separated", "spread"),
+    Flag(
+        "gpu-scheduler-policy",
+        "card policies of pods without the annotation, comma separated: " + ", ".join(DEVICE_POLICIES),
+        "spread",
+        metavar="WORDS",
+    ),
     Flag("device-config-file", "device-config.yaml (upstream's file, unchanged)", "", metavar="FILE"),
     Flag("node-label-selector", "use only nodes with these labels: k=v,k2=v2", (), flags.labels, metavar="LABELS"),
     Flag(

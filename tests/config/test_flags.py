@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hami.config import flags, shared_flags
+from hami.apps import certs, demo, dev
+from hami.config import device_plugin, flags, monitor, scheduler, shared_flags
 from hami.config.flags import Flag
 from hami.core.errors import ConfigError
 
@@ -16,7 +19,7 @@ TABLE = (
     Flag("leader-elect", "follow the lease", False, flags.boolean, switch=True),
     Flag("node-lock-timeout", "expiry", 300.0, flags.duration_s, env="HAMI_NODELOCK_EXPIRE"),
     Flag("kube-burst", "requests at once", 100, flags.whole(1, 1000)),
-    Flag("node-scheduler-policy", "policy", "binpack", flags.choice("binpack", "spread")),
+    Flag("node-scheduler-policy", "policy", "binpack", flags.Choice("binpack", "spread")),
 )
 
 
@@ -71,3 +74,74 @@ def test_refusals_name_flag_value_and_what_is_allowed(
         parse(*argv, **environment)
     for word in words:
         assert word in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("5m", 300), ("1m30s", 90), ("1.5h", 5400), (".5s", 0.5), ("1.s", 1), ("250ms", 0.25), ("10us", 1e-5),
+     ("10µs", 1e-5), ("7ns", 7e-9), ("2557920h", 9_208_512_000)],
+)  # fmt: skip
+def test_durations_are_read_as_go_reads_them(text: str, seconds: float) -> None:
+    assert flags.duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "5", "-5s", "5 s", ".", ".s", "1..5s", "s", "5m3", "1d", "5S", "٣s", "1_0s", "1e3s", "inf", "\0",
+             "9" * 400 + "h", "2600000h", "9h" * 1_000_000]
+)  # fmt: skip
+def test_what_is_no_duration_is_told_what_one_is(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a duration as 5m, 30s or 250ms"):
+        flags.duration_s(text)
+
+
+@given(st.integers(0, 10**9))
+def test_a_printed_duration_can_be_typed(milliseconds: int) -> None:
+    assert flags.duration_s(flags.go_duration(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
+
+
+@pytest.mark.parametrize("text", ["1_0", "٣", "1e3", "0x10", "", " 5", "9" * 5000, "--5"])
+def test_what_is_no_whole_number_is_told_the_bounds(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a whole number from 1 to 9000"):
+        flags.whole(1, 9000)(text)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1_0", "", "0x1p3", "1e999", "9" * 5000])
+def test_what_is_no_number_is_told_the_bounds(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a number from 0 to 600"):
+        flags.number(0, 600)(text)
+
+
+@pytest.mark.parametrize("argument", ["--kube-burst=", "--node-scheduler-policy=", "--", "--x"])
+def test_a_long_value_is_cut_in_the_message(argument: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        parse(argument + "x" * 10_000_000)
+    assert len(str(refusal.value)) < 500
+
+
+PROCESSES = {
+    "scheduler": scheduler.FLAGS,
+    "device-plugin": device_plugin.FLAGS,
+    "monitor": monitor.FLAGS,
+    "demo": demo.FLAGS,
+    "certs create": certs.CREATE_FLAGS,
+    "certs patch": certs.PATCH_FLAGS,
+    "dev scheduler-config": dev.FLAGS,
+}
+
+
+@pytest.mark.parametrize(
+    ("flag"), [pytest.param(flag, id=f"{name} {flag.name}") for name, table in PROCESSES.items() for flag in table]
+)
+def test_the_default_that_is_printed_can_be_typed(flag: Flag, capsys: pytest.CaptureFixture[str]) -> None:
+    """And every word that is allowed is in the help."""
+    with pytest.raises(SystemExit):
+        flags.parse("hami test", "", (flag,), ["--help"], {})
+    printed = " ".join(capsys.readouterr().out.split())
+    if isinstance(flag.parse, flags.Choice):
+        assert "|".join(flag.parse.allowed) in printed
+    if "(default " in printed:
+        shown = printed.partition("(default ")[2].partition(")")[0].replace("- ", "-")
+        key = flag.name.replace("-", "_")
+        typed = flags.parse("hami test", "", (flag,), [f"--{flag.name}={shown}"], {})[0][key]
+        given = flags.parse("hami test", "", (flag,), [], {})[0][key]
+        assert typed in (given, (given,))
