@@ -118,7 +118,9 @@ class Binder:
         except BindError as error:
             if error.token:
                 await self._tokens.release(call.node, error.token)
-            if error.gone:
+            claim = self._world.ledger.get(call.uid)
+            if error.gone and (claim is None or claim.state is not ClaimState.BOUND):
+                # Where somebody else has bound the pod meanwhile, only API objects end that.
                 self._world.ledger.forget(call.uid)
             self._tell(call, warning=True, reason=keys.EVENT_BINDING_FAILED, message=str(error))
             return str(error)
@@ -181,11 +183,12 @@ class Binder:
         if claim is not None:
             claim.pinned = True
         if held.strange_epoch:
+            known = self._world.ledger.uids_on(call.node)
             try:
                 pods = await self._writer.list_pods_on_node(call.node)
             except (ApiError, TransportError) as error:
                 raise BindError(str(error)) from error
-            self._world.node_pods_listed(call.node, pods)
+            self._world.node_pods_listed(call.node, pods, known)
             self._tokens.listed(call.node)
         if not self._still_fits(call):
             pod = await self._read_pod(call)

@@ -7,7 +7,7 @@ values (evaluator's state, columns, revision) up to date before a decision, `set
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Final
 
 import msgspec
@@ -121,16 +121,21 @@ class World:
         before = self.ledger.by_key(pod.metadata.namespace, pod.metadata.name)
         self.ledger.apply(pod, self.clock.monotonic_s(), self.clock.unix_s())
         if before is not None and before.uid != uid and self.ledger.get(before.uid) is None:
-            self._gone.add(before.uid)
+            self._is_gone(before.uid, before.key)
         self.waking.changed()
         self.signals.fire(f"pod/{pod.key}")
 
     def on_pod_deleted(self, namespace: str, name: str, uid: str) -> None:
-        self._gone.add(uid)
+        self._is_gone(uid, f"{namespace}/{name}")
         self.ledger.forget(uid)
         self.in_flight.call_off(uid, "the pod was deleted")
         self.waking.changed()
         self.signals.fire(f"pod/{namespace}/{name}")
+
+    def _is_gone(self, uid: str, key: str) -> None:
+        """A uid never comes again; a name does, and stands for a uid where a simple client sent none."""
+        if uid != key:
+            self._gone.add(uid)
 
     def on_quota_changed(self) -> None:
         """Quotas allow other things than before. kube-scheduler does not watch them."""
@@ -177,15 +182,16 @@ class World:
         if self.synced:
             await self.settle()
 
-    def node_pods_listed(self, node: str, pods: Iterable[Pod]) -> None:
-        """Takes a consistent list of the pods on one node: what else was bound there is gone."""
+    def node_pods_listed(self, node: str, pods: Iterable[Pod], known: Set[str]) -> None:
+        """Takes a consistent list of the pods on one node: what else was bound there is gone, of the uids that were
+        `known` there when it was asked for."""
         uids = set()
         for pod in pods:
             uids.add(pod.metadata.uid)
             self.on_pod(pod)
-        for uid in self.ledger.uids_on(node) - uids:
+        for uid in known - uids:
             claim = self.ledger.get(uid)
-            if claim is not None and claim.state is ClaimState.BOUND:
+            if claim is not None and claim.node == node and claim.state is ClaimState.BOUND:
                 self.ledger.forget(uid)
 
     # Reading

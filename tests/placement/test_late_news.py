@@ -33,6 +33,7 @@ from tests.placement.fakes import (
     unscheduled,
     with_phase,
 )
+from tests.tools.waiting import until
 
 TEXT = "GPU-0,NVIDIA,1000,0:;"
 
@@ -79,7 +80,7 @@ def test_what_a_finished_pod_held_does_not_come_back(world: World, phase: str, l
     for state in [*states, states[late], states[late]]:
         world.on_pod(state)
     assert memory_mib(world) == 0
-    world.node_pods_listed("n1", [states[late]])
+    world.node_pods_listed("n1", [states[late]], world.ledger.uids_on("n1"))
     assert memory_mib(world) == 0
 
 
@@ -266,3 +267,49 @@ async def test_a_server_that_asks_for_a_long_pause_gets_a_short_one(monkeypatch:
     setup.api.faults["bind", "before"] = [ApiError(429, "TooManyRequests", "later", 3600.0), TransportError("reset")]
     assert await setup.bind() == ""
     assert max(pauses) == 5.0
+
+
+@pytest.mark.parametrize("end", ["node", "pod"])
+async def test_a_bind_that_fails_takes_nothing_from_a_pod_that_somebody_else_has_bound(end: str) -> None:
+    """Another leader binds the pod to n2 while ours waits for n1; then n1 is deleted, or the pod is read late."""
+    setup = Setup()
+    setup.own_epoch()
+    setup.api.put_pod(annotated(make_pod("o"), "n1", "GPU-1,NVIDIA,1,0:;", phase="allocating"))
+    pod = setup.reserve(make_pod("p"))
+    setup.lock("o")
+    waiting = asyncio.create_task(setup.bind())
+    await until(lambda: setup.world.signals._waiters, "waiting")
+    setup.api.put_pod(annotated(pod, "n2", TEXT, phase="allocating"))
+    if end == "node":
+        del setup.api.nodes["n1"]
+        setup.world.on_node_deleted("n1", "uid-n1")
+        assert await waiting == "failed to get node n1"
+    else:
+        # The read is answered by what was before.
+        setup.api.pods["default", "p"] = finalizing(pod)
+        setup.api.serve("default", "o")
+        assert await waiting == "pod default/p is being deleted"
+        assert setup.api.lock("n1") == ""
+    assert {node: list(setup.world.ledger.uses(node)) for node in ("n1", "n2")} == {"n1": ["GPU-1"], "n2": ["GPU-0"]}
+
+
+async def test_a_list_says_nothing_about_pods_bound_after_it_was_made() -> None:
+    setup = Setup()
+    setup.strange_epoch()
+    setup.reserve(make_pod("p", container(memory_mib=1000)))
+    setup.api.put_pod(annotated(make_pod("old"), "n1", "GPU-1,NVIDIA,7,0:;"))
+    del setup.api.pods["default", "old"]
+    late = annotated(make_pod("late"), "n1", "GPU-1,NVIDIA,500,0:;")
+    listed = setup.api.list_pods_on_node
+
+    async def slow(node: str) -> list[Pod]:
+        pods = await listed(node)
+        setup.api.put_pod(late)
+        return pods
+
+    setup.api.list_pods_on_node = slow  # type: ignore[method-assign]
+    assert await setup.bind() == ""
+    assert {device: use.memory_mib for device, use in setup.world.ledger.uses("n1").items()} == {
+        "GPU-0": 1000,
+        "GPU-1": 500,
+    }, "what was deleted unseen is gone, what came after the list stays"

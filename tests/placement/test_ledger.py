@@ -161,7 +161,7 @@ async def test_B23_a_late_read_of_a_deleted_pod_makes_no_ghost(world: World) -> 
     world.on_pod(pod)
     world.on_pod_deleted("default", "p", "uid-p")
     world.on_pod(pod)
-    world.node_pods_listed("n1", [pod])
+    world.node_pods_listed("n1", [pod], world.ledger.uids_on("n1"))
     assert used(world) == {}
     await pods_replaced(world, [pod])
     assert used(world) == {"GPU-0": Use(1, 1000, 10)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.reports.site import Object, Site, gpu, pod
+from tests.reports.site import Object, Site, gpu, pod, typed
 
 ENDS: dict[str, tuple[Object, Object, str]] = {
     "failed": ({}, {"phase": "Failed"}, "pod default/p has ended (Failed)"),
@@ -38,3 +38,18 @@ async def test_b28_a_bound_pod_that_is_being_deleted_keeps_its_node(query: str) 
     answer = await site.filter(going, "n1", query=query)
     assert (answer["NodeNames"], answer["Error"]) == (["n1"], "")
     assert [claim.node for claim in site.world.ledger.claims()] == ["n1"]
+
+
+async def test_a_client_that_sends_no_uids_may_ask_about_a_name_again() -> None:
+    """The name stands for the uid then: that a pod of the name was replaced or deleted says nothing of the next."""
+    site = Site()
+    site.node("n1")
+    asking = pod(gpu(gpu=1, mem=16384))
+    nameless = {**asking, "metadata": {"name": "p", "namespace": "default"}}
+    for _ in range(2):
+        assert (await site.filter(nameless, "n1"))["NodeNames"] == ["n1"]
+        site.world.on_pod(typed(asking))
+        assert list(site.world.ledger.claims()) == []
+        assert (await site.filter(nameless, "n1"))["NodeNames"] == ["n1"]
+        site.world.on_pod_deleted("default", "p", "default/p")
+        assert list(site.world.ledger.claims()) == []
