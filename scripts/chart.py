@@ -66,6 +66,7 @@ TYPES: Final[dict[str, dict[str, Any]]] = {
     "switch": {"enum": [True, False, "true", "false"]},
     "resource": _text(RESOURCE),
     "duration": _text(DURATION),
+    "alerttime": _text(r"^(0|([0-9]+(ms|s|m|h|d|w))+)$"),
     "name": _text(rf"^({NAME})?$", 253),
     "name+": _text(rf"^{NAME}$", 63),
     "label": _text(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", 63),
