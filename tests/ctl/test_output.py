@@ -99,3 +99,37 @@ def test_a_user_without_a_home_is_told_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "pass --kubeconfig" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+HOSTILE = 'T4 [/red] [bold]x\x1b]0;title\x07 \x9b2J \u202e rev \U0001f600 "z"\nnothing is wrong'
+"""A card's model as somebody who may write one node could choose it."""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_others_wrote_cannot_steer_the_terminal(tmp_path: Path, form: str, encoding: str) -> None:
+    card = {"id": "GPU-a", "count": 1, "devmem": 10, "devcore": 100, "type": HOSTILE, "health": True}
+    notes = {"hami.io/node-nvidia-register": json.dumps([card]), "hami.io/node-handshake": "Reported"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "n1", "annotations": notes}}
+    node["status"] = {"allocatable": {"nvidia.com/gpu": "1"}}
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node]}))
+    command = [sys.executable, "-m", "hami.apps", "explain", "-f", str(EXAMPLE), "--dump", str(dump), "-o", form]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "NO_COLOR": "1"}
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (1, b"")
+    said = done.stdout.decode(encoding)
+    assert "GPU-a" in said
+    assert "title" in said, "the model is shown"
+    assert not {letter for letter in said if not letter.isprintable()} - {"\n"}
+    if form == "json":
+        assert any(HOSTILE in text for text in _texts(json.loads(said)))
+
+
+def _texts(value: object) -> set[str]:
+    """Every text in a JSON document."""
+    if isinstance(value, dict):
+        return set[str]().union(*(_texts(each) for each in value.values()))
+    if isinstance(value, list):
+        return set[str]().union(*(_texts(each) for each in value))
+    return {value} if isinstance(value, str) else set()

@@ -16,6 +16,7 @@ import msgspec
 from hami.core import keys
 from hami.core.errors import ApiError, ConfigError
 from hami.core.objects import Node, Pod
+from hami.ctl.console import json_text
 from hami.ctl.demo import containers, guests, report
 from hami.ctl.demo.containers import Kind
 from hami.ctl.demo.report import PodReport
@@ -280,7 +281,7 @@ def _json(
         "nodes": msgspec.to_builtins(nodes),
         "pods": pods,
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return json_text(document)
 
 
 async def _serve(screen: Screen, stage: Stage) -> None:

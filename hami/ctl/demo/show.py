@@ -25,7 +25,7 @@ class Screen:
     """Where the demo speaks. Quiet on stdout while `--json` is asked for: then progress goes to stderr."""
 
     def __init__(self, *, progress_to_stderr: bool) -> None:
-        self.console = Console(highlight=False, soft_wrap=True, stderr=progress_to_stderr)
+        self.console = Console(stderr=progress_to_stderr)
         if not self.console.is_terminal:
             self.console.width = PLAIN_WIDTH
 

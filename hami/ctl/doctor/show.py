@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from rich.text import Text
 
-from hami.ctl.console import Console
+from hami.ctl.console import Console, json_text, shown
 from hami.ctl.doctor.findings import Finding, Severity, is_trouble
 
 PLAIN_WIDTH: Final = 110
@@ -30,23 +30,23 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def print_json(report: Report) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n")
+    sys.stdout.write(json_text(report) + "\n")
 
 
 def print_text(report: Report) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
     for finding in report.findings:
         mark = (f"{finding.severity.upper():<8}", _STYLES[finding.severity])
-        console.print(Text.assemble(mark, (finding.subject, "bold"), f"  [{finding.check}]"))
-        console.print(Text(f"        {finding.problem}"))
+        console.print(Text.assemble(mark, (shown(finding.subject), "bold"), f"  [{finding.check}]"))
+        console.print(Text(f"        {shown(finding.problem)}"))
         if finding.advice:
-            console.print(Text(f"        → {finding.advice}", style="dim"))
+            console.print(Text(f"        → {shown(finding.advice)}", style="dim"))
     for line in report.certificates:
-        console.print(Text(line, style="dim"))
+        console.print(Text(shown(line), style="dim"))
     for note in report.notes:
-        console.print(Text(f"not looked at: {note}", style="dim"))
+        console.print(Text(f"not looked at: {shown(note)}", style="dim"))
     console.print(
         Text(_summary(report.findings) + f" ({report.nodes} nodes, {report.cards} cards, {report.pods} pods)")
     )

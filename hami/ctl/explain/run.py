@@ -13,6 +13,7 @@ from hami.core.device_type import Refusal, Registry
 from hami.core.errors import ConfigError
 from hami.core.model import Policies
 from hami.core.objects import Pod
+from hami.ctl.console import json_text
 from hami.ctl.explain import words
 from hami.ctl.explain.cluster import Snapshot, world_of
 from hami.ctl.explain.document import document, story_document
@@ -54,7 +55,7 @@ def run(question: Question, snapshot: Snapshot, rules: Rules, write: Callable[[s
     found = explanation_of(pod, snapshot, rules, new=question.new_pod is not None)
     notes = snapshot.notes + words.notes(found.pod, rules.scheduler_name, snapshot.node(found.node))
     if question.as_json:
-        write(_json(document(found, notes)))
+        write(json_text(document(found, notes)))
     else:
         screen.explanation(found, notes)
     return FITS if found.fits else DOES_NOT_FIT
@@ -79,7 +80,7 @@ def _tell_story(
     devices = view.state.devices if view is not None else ()
     story = story_of(pod, snapshot.node(pod.spec.node_name), rules.registry, devices)
     if question.as_json:
-        write(_json(story_document(story)))
+        write(json_text(story_document(story)))
     else:
         screen.story(story)
     return FITS
@@ -91,7 +92,3 @@ def _unknown(question: Question, snapshot: Snapshot) -> str:
     same_name = [each for each in known if each.endswith(f"/{question.name}")]
     near = same_name[:1] or difflib.get_close_matches(key, known, 1)
     return f"there is no pod {key}" + (f"; did you mean {near[0]}?" if near else "")
-
-
-def _json(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -29,7 +29,7 @@ class Screen:
     """Standard output; colour on a terminal, plain otherwise. `everything`: all nodes and the passed checks, too."""
 
     def __init__(self, *, everything: bool) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console()
         if not self._console.is_terminal:
             self._console.width = PLAIN_WIDTH
         self._everything = everything
