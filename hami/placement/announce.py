@@ -58,7 +58,10 @@ class AnnouncingFilters:
     async def filter_sliced(self, pod: Pod, names: NodeNames) -> FilterAnswer:
         answer = await self._filters.filter_sliced(pod, names)
         claim = self._world.ledger.get(pod.metadata.uid)
-        if answer.node is None or claim is None or claim.state is not ClaimState.RESERVED or claim.pinned:
+        if answer.node is None or claim is None or claim.state is not ClaimState.RESERVED:
+            return answer
+        if claim.pinned or self._world.in_flight.writing_node(claim.uid):
+            # A bind is under way: a write now would only make the version that its Binding asks for an old one.
             return answer
         problem = await self._announce(claim)
         return FilterAnswer(error=problem) if problem else answer

@@ -291,7 +291,7 @@ class Ledger:
         if not texts or not node:
             self.release(uid)
             return
-        since_s = annotated_at(pod, claim.since_unix_s if claim else now_unix_s)
+        since_s = annotated_at(pod, claim.since_unix_s if claim else self._ended.get(uid, now_unix_s))
         over = self._ended.get(uid, -1.0) >= since_s or since_s + BACKSTOP_S <= now_unix_s
         going = pod.metadata.deletion_timestamp is not None  # kube-apiserver binds it no more
         if over or going or newer_unscheduled(pod, (), since_s + 1.0):

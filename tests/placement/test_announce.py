@@ -16,7 +16,7 @@ from hami.placement.claims import BACKSTOP_S, ClaimState
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
 from tests.placement.fake_api import FakeApi, FakeEvents
-from tests.placement.fakes import NVIDIA, FakeClock, container, make_node, make_pod, make_world
+from tests.placement.fakes import NVIDIA, FakeClock, annotated, container, make_node, make_pod, make_world
 from tests.tools.waiting import until
 
 LONG = "n" * 64
@@ -155,3 +155,32 @@ async def test_a_late_write_of_an_earlier_choice_does_not_replace_the_newer_one(
     assert await setup.binder.bind("default", "p", "uid-p", LONG) == ""
     assert setup.api.pod("p").labels == {}
     assert (setup.used(), setup.used(LONG)) == (0, 1000)
+
+
+async def test_a_filter_during_a_bind_writes_nothing(setup: Setup) -> None:
+    """A write now would make the version old that the Binding asks for."""
+    pod = setup.api.put_pod(make_pod("p"))
+    assert await setup.filter(pod) == "n1"
+    gate = setup.api.gates["patch_node"] = asyncio.Event()
+    binding = asyncio.create_task(setup.binder.bind("default", "p", "uid-p", "n1"))
+    await until(lambda: setup.api.count("patch_node"), "the token on its way")
+    setup.api.calls.clear()
+    assert await setup.filter(pod, "n1", LONG) == "n1"
+    gate.set()
+    assert await binding == ""
+    assert [verb for verb, _ in setup.api.calls] == ["bind"]
+
+
+@pytest.mark.parametrize("stamp", [None, "", "soon", "-5", "1e9"])
+async def test_an_allocation_without_a_time_that_was_ended_does_not_come_back(setup: Setup, stamp: str | None) -> None:
+    """Somebody else's allocation on an unbound pod: dated when it was first seen, and ended once."""
+    notes = {} if stamp is None else {keys.VGPU_TIME: stamp}
+    pod = setup.api.put_pod(annotated(make_pod("p"), "n1", "GPU-0,NVIDIA,1000,0:;", bound=False, **notes))
+    assert setup.used() == 1000
+    setup.clock.advance(BACKSTOP_S - 1)
+    setup.api.put_pod(pod)
+    assert setup.used() == 1000
+    setup.clock.advance(2)
+    assert setup.used() == 0
+    setup.api.put_pod(pod)
+    assert setup.used() == 0
