@@ -31,12 +31,20 @@ def init_done(pod: Pod) -> bool:
     """
     if not pod.spec.init_containers:
         return True
-    waited_for = {container.name for container in _inits(pod) if not _is_sidecar(container)}
+    ended = ended_inits(pod)
+    return all(container.name in ended for container in _inits(pod) if not _is_sidecar(container))
+
+
+def ended_inits(pod: Pod) -> frozenset[str]:
+    """Names of ordinary init containers that have ended with exit code 0: they do not run again in this sandbox."""
+    if not pod.spec.init_containers:
+        return frozenset()
+    ended = set()
     for status in pod.status.init_container_statuses or ():
         terminated = status.state.terminated if status.state else None
         if terminated is not None and terminated.exit_code == 0:
-            waited_for.discard(status.name)
-    return not waited_for
+            ended.add(status.name)
+    return frozenset(ended.difference(container.name for container in _inits(pod) if _is_sidecar(container)))
 
 
 def read_allocation(annotations: Mapping[str, str], registry: Registry, subject: str) -> Allocation:

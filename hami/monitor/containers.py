@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hami.core.allocation import ended_inits
 from hami.core.objects import Pod
 from hami.monitor import regions
 from hami.monitor.feedback import Activity, Feedback, decide
@@ -47,7 +48,8 @@ class Look:
 def look(vgpu_dir: Path, pods: Mapping[str, Pod]) -> Look:
     """Reads every region of a known pod that has not ended. Raises OSError where their folder cannot be listed.
 
-    A pod that has ended may stay in the API for days: it has no share any more, hence no limit and no use of one.
+    A pod that has ended may stay in the API for days: it has no share any more, hence no limit and no use of one. The
+    same holds for an init container that has done its work: the pod's later containers have its share.
     """
     uses: list[ContainerUse] = []
     strangers: set[str] = set()
@@ -58,12 +60,16 @@ def look(vgpu_dir: Path, pods: Mapping[str, Pod]) -> Look:
             problems.append((name, "the name is not <podUID>_<containerName>"))
         elif key.pod_uid not in pods:
             strangers.add(name)
-        elif not pods[key.pod_uid].finished:
+        elif not _has_ended(pods[key.pod_uid], key.container):
             try:
                 uses.extend(_use(vgpu_dir, name, pods[key.pod_uid], key.container))
             except (RegionError, OSError) as error:
                 problems.append((name, str(error)))
     return Look(tuple(uses), frozenset(strangers), tuple(problems))
+
+
+def _has_ended(pod: Pod, container: str) -> bool:
+    return pod.finished or container in ended_inits(pod)
 
 
 def _folders(vgpu_dir: Path) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -45,6 +46,34 @@ def test_folders_are_matched_by_uid_and_container(tmp_path: Path) -> None:
     ]
     assert found.strangers == {"gone_main"}
     assert found.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "sidecar", "shown"),
+    [
+        ({"terminated": {"exitCode": 0}}, False, False),
+        ({"terminated": {"exitCode": 1}}, False, True),
+        ({"terminated": {"exitCode": 0}}, True, True),
+        ({"running": {}}, False, True),
+        ({"waiting": {}}, False, True),
+        (None, False, True),
+    ],
+)
+def test_an_init_container_that_has_done_its_work_has_no_share(
+    tmp_path: Path, state: dict[str, object] | None, sidecar: bool, shown: bool
+) -> None:
+    """Its rows would go on for the pod's life (HAMi #2716, volcano-vgpu #130, #131); its folder stays all the same."""
+    spec = {
+        "initContainers": [{"name": "fetch"} | ({"restartPolicy": "Always"} if sidecar else {})],
+        "containers": [{"name": "main"}],
+    }
+    status = {"initContainerStatuses": [{"name": "fetch", "state": state}]}
+    known = msgspec.convert({"metadata": {"uid": "u"}, "spec": spec, "status": status}, Pod)
+    for name in ("u_fetch", "u_main"):
+        container(tmp_path, name, region())
+    found = seen(tmp_path, known)
+    assert [use.container for use in found.uses] == (["fetch", "main"] if shown else ["main"])
+    assert (found.strangers, found.problems) == (frozenset(), ())
 
 
 def test_odd_names_and_bad_regions_hide_nobody_else(tmp_path: Path) -> None:
