@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import datetime
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from hami.core import keys
@@ -21,15 +23,17 @@ STUCK_S: Final = 60.0
 ORPHANED_TOKEN: Final = "orphaned-token"  # noqa: S105 - the name of a check
 STUCK_POD: Final = "stuck-pod"
 UNACCOUNTED_POD: Final = "unaccounted-pod"
+_MOST_DIGITS: Final = 12
 _MIRROR: Final = "kubernetes.io/config.mirror"
 """Annotation of the API server's copy of a static pod."""
 
 
 def check_tokens(snapshot: Snapshot) -> Iterator[Finding]:
     """Tokens that no bind waits for any more."""
+    pods = {pod.key: pod for pod in snapshot.pods}
     for node in snapshot.nodes:
         text = node.annotations.get(keys.NODE_LOCK, "")
-        problem = _token_problem(snapshot, node.name, text) if text else ""
+        problem = _token_problem(pods, snapshot.unix_s, node.name, text) if text else ""
         if problem:
             yield Finding(
                 Severity.WARNING,
@@ -46,13 +50,12 @@ def token_node(finding: Finding) -> str:
     return finding.subject.removeprefix("node ")
 
 
-def _token_problem(snapshot: Snapshot, node: str, text: str) -> str:
+def _token_problem(pods: Mapping[str, Pod], unix_s: float, node: str, text: str) -> str:
     try:
         token = parse_token(text)
     except DecodeError as error:
         return error.problem
-    owner = snapshot.pod(token.namespace, token.pod) if token.pod else None
-    verdict = judge(token, owner, node, snapshot.unix_s, TOKEN_EXPIRY_S)
+    verdict = judge(token, pods.get(token.key), node, unix_s, TOKEN_EXPIRY_S)
     return "" if verdict.action is TokenAction.KEEP else verdict.why
 
 
@@ -74,8 +77,7 @@ def check_pods(snapshot: Snapshot, registry: Registry) -> Iterator[Finding]:
 
 def _stuck(pod: Pod, unix_s: float, lock: str) -> Iterator[Finding]:
     phase = pod.annotations[keys.BIND_PHASE]
-    text = pod.annotations.get(keys.BIND_TIME, "")
-    age_s = unix_s - int(text) if text.isdecimal() and len(text) <= 12 else 0.0
+    age_s = unix_s - _bound_at_unix_s(pod, unix_s)
     if pod.status.phase not in ("", "Pending") or pod.metadata.deletion_timestamp is not None:
         return
     if phase == keys.PHASE_FAILED:
@@ -96,6 +98,18 @@ def _stuck(pod: Pod, unix_s: float, lock: str) -> Iterator[Finding]:
             "is kubelet pulling an image or waiting for a volume (kubectl describe pod)? If not, is the node's device"
             " plugin running? Its log names each call that it refused",
         )
+
+
+def _bound_at_unix_s(pod: Pod, otherwise: float) -> float:
+    """When the pod was bound: the scheduler's stamp, or the API server's where that makes no sense."""
+    text = pod.annotations.get(keys.BIND_TIME, "")
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return float(text)
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "True" and condition.last_transition_time:
+            with contextlib.suppress(ValueError):
+                return datetime.datetime.fromisoformat(condition.last_transition_time).timestamp()
+    return otherwise
 
 
 def _unaccounted(pod: Pod, registry: Registry) -> Iterator[Finding]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from hami.core.errors import ApiError, NotFoundError
+from hami.core.errors import ApiError, GoneError, NotFoundError
+from hami.core.keys import WEBHOOK_NAME
 from hami.core.objects import Node, ObjectMeta, Pod, node_decoder, pod_decoder
 from hami.kube import paths
 from hami.kube.client import ApiClient
@@ -15,6 +16,9 @@ from hami.kube.listing import decode_answer, pages
 
 CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _REFUSED: Final = 403
+_LISTS: Final = 3
+"""A list that takes so long that the server has dropped it begins anew, so often."""
+_Kind = TypeVar("_Kind")
 
 
 class ServiceReference(msgspec.Struct, frozen=True):
@@ -60,7 +64,8 @@ _service_decoder: Final = msgspec.json.Decoder(Service)
 
 
 class Snapshot(msgspec.Struct):
-    """Objects of one moment. `services` has None for a Service that does not exist; `notes` what could not be read."""
+    """Objects of one moment. `services` has None for a Service that does not exist, and nothing for one that could not
+    be read; `notes` says what could not."""
 
     unix_s: float
     nodes: list[Node] = []
@@ -69,35 +74,43 @@ class Snapshot(msgspec.Struct):
     services: dict[tuple[str, str], Service | None] = {}
     notes: list[str] = []
 
-    def pod(self, namespace: str, name: str) -> Pod | None:
-        return next((pod for pod in self.pods if pod.key == f"{namespace}/{name}"), None)
-
 
 async def take(client: ApiClient, unix_s: float) -> Snapshot:
     """Reads everything. Raises the ApiError family and TransportError where nodes or pods cannot be read."""
     snapshot = Snapshot(unix_s)
     # Pods are read last, so that no pod refers to a node that was not read.
-    async for nodes in pages(client, paths.NODES, node_decoder):
-        snapshot.nodes += nodes.objects
-        snapshot.notes += nodes.problems
-    async for pods in pages(client, paths.PODS, pod_decoder):
-        snapshot.pods += pods.objects
-        snapshot.notes += pods.problems
+    snapshot.nodes = await _listed(client, paths.NODES, node_decoder, snapshot.notes)
+    snapshot.pods = await _listed(client, paths.PODS, pod_decoder, snapshot.notes)
     await _read_webhooks(client, snapshot)
     return snapshot
 
 
+async def _listed(
+    client: ApiClient, path: str, decoder: msgspec.json.Decoder[_Kind], notes: list[str], tries: int = _LISTS
+) -> list[_Kind]:
+    found: list[_Kind] = []
+    problems: list[str] = []
+    try:
+        async for page in pages(client, path, decoder):
+            found += page.objects
+            problems += page.problems
+    except GoneError:
+        if tries <= 1:
+            raise
+        return await _listed(client, path, decoder, notes, tries - 1)
+    notes += problems
+    return found
+
+
 async def _read_webhooks(client: ApiClient, snapshot: Snapshot) -> None:
     decoder = msgspec.json.Decoder(WebhookConfiguration)
-    found: list[WebhookConfiguration] = []
     try:
-        async for page in pages(client, CONFIGURATIONS, decoder):
-            found += [each for each in page.objects if hamis(each)]
+        listed = await _listed(client, CONFIGURATIONS, decoder, snapshot.notes)
+        found = [each for each in listed if hamis(each)]
         for webhook in (webhook for each in found for webhook in hamis(each)):
             service = webhook.client_config.service
             if service is not None:
-                key = (service.namespace, service.name)
-                snapshot.services[key] = await _service(client, *key)
+                await _read_service(client, snapshot, service.namespace, service.name)
     except ApiError as error:
         snapshot.notes.append(f"webhook configurations: {error}")
         if error.status != _REFUSED:
@@ -106,17 +119,23 @@ async def _read_webhooks(client: ApiClient, snapshot: Snapshot) -> None:
     snapshot.configurations = found
 
 
-async def _service(client: ApiClient, namespace: str, name: str) -> Service | None:
+async def _read_service(client: ApiClient, snapshot: Snapshot, namespace: str, name: str) -> None:
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(name, safe='')}"
     try:
-        return decode_answer(await client.request("GET", path), _service_decoder, path)
+        found = decode_answer(await client.request("GET", path), _service_decoder, path)
     except NotFoundError:
-        return None
+        found = None
+    except ApiError as error:
+        if error.status != _REFUSED:
+            raise
+        snapshot.notes.append(f"Service {namespace}/{name}: {error}")
+        return
+    snapshot.services[namespace, name] = found
 
 
 def hamis(configuration: WebhookConfiguration) -> tuple[Webhook, ...]:
     """The webhooks of a configuration that are HAMi's: upstream's chart and ours name them `vgpu.hami.io`."""
-    return tuple(each for each in configuration.webhooks or () if each.name == "vgpu.hami.io")
+    return tuple(each for each in configuration.webhooks or () if each.name == WEBHOOK_NAME)
 
 
 async def lock_texts(client: ApiClient, names: list[str], key: str) -> dict[str, str]:

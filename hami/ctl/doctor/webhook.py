@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 from cryptography import x509
 
+from hami.core.keys import WEBHOOK_NAME
 from hami.ctl.doctor.findings import Finding, Severity
 from hami.ctl.doctor.snapshot import Snapshot, Webhook, hamis
 
@@ -52,7 +53,7 @@ async def check_webhook(snapshot: Snapshot, dial: Endpoint | None, dates: list[s
         return [Finding(Severity.NOTE, WEBHOOK, "webhook", "configurations cannot be read with these rights")]
     if not snapshot.configurations:
         advice = "install the chart, or look at why its MutatingWebhookConfiguration is gone"
-        problem = "no webhook vgpu.hami.io is configured: pods are not placed by HAMi"
+        problem = f"no webhook {WEBHOOK_NAME} is configured: pods are not placed by HAMi"
         return [Finding(Severity.ERROR, WEBHOOK, "webhook", problem, advice)]
     findings: list[Finding] = []
     for configuration in snapshot.configurations:
@@ -84,8 +85,10 @@ def _service_findings(snapshot: Snapshot, subject: str, webhook: Webhook) -> Ite
     reference = webhook.client_config.service
     if reference is None:
         return
-    title = f"Service {reference.namespace}/{reference.name}"
-    service = snapshot.services.get((reference.namespace, reference.name))
+    title, key = f"Service {reference.namespace}/{reference.name}", (reference.namespace, reference.name)
+    if key not in snapshot.services:
+        return
+    service = snapshot.services[key]
     if service is None:
         yield Finding(Severity.ERROR, WEBHOOK, subject, f"{title} does not exist", "install the chart anew")
         return

@@ -1,0 +1,84 @@
+"""`hami doctor` where it sees less than all: missing rights, dropped lists, stamps that make no sense."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hami.apps import cli
+from hami.core.errors import ApiError
+from hami.ctl.doctor.webhook import Endpoint
+from hami.sim.apiserver import ApiServer
+from hami.sim.apiserver.faults import Fault
+from tests.ctl.doctor_clusters import (
+    BIND_TIME,
+    PHASE,
+    Obj,
+    cluster,
+    create,
+    examined,
+    node,
+    pod,
+    share,
+    stamp,
+    told,
+)
+from tests.ctl.doctor_webhooks import ANOTHER, MINE, bundle, configuration, pair, serving
+from tests.tools.api_server import connected
+
+
+@pytest.mark.parametrize("kind", ["services", "mutatingwebhookconfigurations"])
+async def test_what_may_not_be_read_is_said_and_the_rest_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A Service that may not be read is not called missing, and the certificate behind it is looked at."""
+    served = pair(host="hami-scheduler.default.svc")
+    reference = {"namespace": "default", "name": "hami-scheduler", "path": "/webhook", "port": 443}
+    config = configuration({"service": reference, "caBundle": bundle(ANOTHER)})
+    sick = node(offered="0")
+    async with cluster(tmp_path, sick, config) as client, serving(served, tmp_path / "certs") as port:
+        whole = client.request
+
+        async def refused(method: str, path: str, *rest: Any, **more: Any) -> bytes:
+            if f"/{kind}" in path:
+                raise ApiError(403, "Forbidden", f"{kind} is forbidden")
+            return await whole(method, path, *rest, **more)
+
+        monkeypatch.setattr(client, "request", refused)
+        report = await examined(client, dial=Endpoint("127.0.0.1", port, ""))
+    found = {(severity, check) for severity, check, _ in told(report, webhook=True)}
+    webhooks = ("error", "certificate") if kind == "services" else ("note", "webhook")
+    assert found == {("error", "stale-registration"), webhooks}
+    (note,) = report.notes
+    assert f"{kind} is forbidden" in note
+
+
+@pytest.mark.parametrize(("times", "status"), [(2, 0), (3, 2)])
+async def test_a_list_that_the_server_dropped_begins_anew(
+    tmp_path: Path, times: int, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Large clusters over slow lines."""
+    async with serving(MINE, tmp_path / "certs") as port, ApiServer() as api, await connected(api, tmp_path) as client:
+        await create(client, node())
+        await create(client, configuration({"url": f"https://127.0.0.1:{port}/webhook", "caBundle": bundle(MINE)}))
+        dropped = api.faults.add(Fault("gone", verb="list", resource="pods", times=times))
+        flags = ["doctor", "--kubeconfig", str(tmp_path / "kubeconfig")]
+        assert await asyncio.to_thread(cli.run, "hami", flags) == status
+        assert dropped.hits == times
+    assert ("(1 nodes, 1 cards, 0 pods)" in capsys.readouterr().out) is (status == 0)
+
+
+@pytest.mark.parametrize("odd", ["soon", "", "９９", "-5", "9" * 40])
+@pytest.mark.parametrize(("seconds_ago", "stuck"), [(300, True), (5, False)])
+async def test_when_a_pod_was_bound_the_api_server_knows_too(
+    tmp_path: Path, odd: str, seconds_ago: float, stuck: bool
+) -> None:
+    waiting: Obj = pod("a", {**share(), PHASE: "allocating", BIND_TIME: odd}, phase="Pending")
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(seconds_ago)}
+    waiting["status"] = {"phase": "Pending", "conditions": [condition]}
+    async with cluster(tmp_path, node(), waiting) as client:
+        report = await examined(client)
+    assert told(report) == ([("error", "stuck-pod", "pod default/a")] if stuck else [])
