@@ -62,6 +62,8 @@ def _strategies(text: str) -> tuple[str, ...]:
 
 def _recoveries(text: str) -> tuple[str, ...]:
     words = [item.strip() for item in text.split(",") if item.strip()]
+    if not words:
+        raise ValueError(f"expected {' or '.join(RECOVERIES)}, or never")
     return () if words == ["never"] else tuple(flags.Choice(*RECOVERIES)(word) for word in words)
 
 
@@ -77,11 +79,15 @@ FLAGS: Final = (
         metavar="FILE",
     ),
     Flag("node-config-file", "config.json with per-node values; empty: none", "", metavar="FILE"),
-    Flag("kubelet-dir", "kubelet's device-plugins folder", str(KUBELET_DIR), metavar="DIR"),
+    Flag("kubelet-dir", "kubelet's device-plugins folder", str(KUBELET_DIR), flags.folder, metavar="DIR"),
     shared_flags.HOOK_PATH,
-    Flag("container-hook-path", "the hook path as containers see it; empty: the same", "", metavar="DIR"),
-    Flag("cdi-root", "folder of CDI specifications", "/var/run/cdi", metavar="DIR"),
-    Flag("lock-dir", "host folder of the lock that all containers share", folders.LOCK_DIR, metavar="DIR"),
+    Flag(
+        "container-hook-path", "the hook path as containers see it; empty: the same", "", flags.absolute, metavar="DIR"
+    ),
+    Flag("cdi-root", "folder of CDI specifications", "/var/run/cdi", flags.folder, metavar="DIR"),
+    Flag(
+        "lock-dir", "host folder of the lock that all containers share", folders.LOCK_DIR, flags.folder, metavar="DIR"
+    ),
     shared_flags.NVML,
     Flag(
         "device-list-strategy",
@@ -113,6 +119,7 @@ FLAGS: Final = (
         "driver-root-ctr-path",
         "the driver's folder as this process sees it; empty: the same",
         "",
+        flags.absolute,
         env="DRIVER_ROOT_CTR_PATH",
         aliases=("container-driver-root",),
         metavar="DIR",
@@ -121,6 +128,7 @@ FLAGS: Final = (
         "nvidia-cdi-hook-path",
         "NVIDIA's hook tool on the host, for CDI specifications; empty: none",
         "/usr/bin/nvidia-ctk",
+        flags.absolute,
         env="NVIDIA_CDI_HOOK_PATH",
         aliases=("nvidia-ctk-path",),
         metavar="FILE",
@@ -145,6 +153,7 @@ FLAGS: Final = (
         "dev-root",
         "host folder above dev/; empty: the driver's",
         "",
+        flags.absolute,
         env="NVIDIA_DEV_ROOT",
         aliases=("nvidia-dev-root",),
         metavar="DIR",

@@ -12,6 +12,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -130,6 +131,21 @@ class Choice:
             near = difflib.get_close_matches(text[:_MOST_SHOWN_CHARS], self.allowed, 1)
             raise ValueError(f"expected {' or '.join(self.allowed)}" + (f"; did you mean {near[0]}?" if near else ""))
         return text
+
+
+def folder(text: str) -> str:
+    """A folder of this machine as an absolute path: it is also told to kubelet and to containers, which have their own
+    working folder."""
+    if not text.strip() or "\0" in text:
+        raise ValueError("expected a folder")
+    return str(Path(text).absolute())
+
+
+def absolute(text: str) -> str:
+    """A path on the host or in a container, which this process may not see. An empty text stays empty."""
+    if text and (not text.startswith("/") or "\0" in text):
+        raise ValueError("expected an absolute path, or nothing")
+    return text
 
 
 def labels(text: str) -> tuple[tuple[str, str], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hami.config.flags import Flag, boolean, duration_s, whole
+from hami.config.flags import Flag, absolute, boolean, duration_s, folder, whole
 from hami.vendors.nvidia import folders
 
 KUBECONFIG: Final = Flag(
@@ -15,11 +15,12 @@ HOOK_PATH: Final = Flag(
     "hook-path",
     "host folder whose vgpu/ holds the shim and container folders",
     folders.HOOK_PATH,
+    folder,
     env="HOOK_PATH",
     metavar="DIR",
 )
 DRIVER_ROOT: Final = Flag(
-    "nvidia-driver-root", "host folder of the driver", "/", env="NVIDIA_DRIVER_ROOT", metavar="DIR"
+    "nvidia-driver-root", "host folder of the driver", "/", absolute, env="NVIDIA_DRIVER_ROOT", metavar="DIR"
 )
 NVML: Final = Flag("nvml", "real, or sim:PROFILE for a machine without GPUs", "real", metavar="SOURCE")
 LEGACY_METRICS: Final = Flag(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,3 +146,37 @@ def test_the_default_that_is_printed_can_be_typed(flag: Flag, capsys: pytest.Cap
         typed = flags.parse("hami test", "", (flag,), [f"--{flag.name}={shown}"], {})[0][key]
         given = flags.parse("hami test", "", (flag,), [], {})[0][key]
         assert typed in (given, (given,))
+
+
+def test_paths_that_kubelet_and_containers_are_told_are_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    needed = ["--node-name=n", "--device-config-file=c.yaml"]
+    given = [f"--{name}=here/{name}" for name in ("kubelet-dir", "hook-path", "cdi-root", "lock-dir")]
+    settings, _ = device_plugin.load([*needed, *given], {})
+    assert settings.kubelet_dir == tmp_path / "here" / "kubelet-dir"
+    assert settings.hook_path == tmp_path / "here" / "hook-path"
+    assert settings.cdi_root == tmp_path / "here" / "cdi-root"
+    assert settings.lock_dir == tmp_path / "here" / "lock-dir"
+    for name in ("kubelet-dir", "hook-path", "cdi-root", "lock-dir"):
+        with pytest.raises(ConfigError, match=f"--{name}: '' is not allowed: expected a folder"):
+            device_plugin.load([*needed, f"--{name}="], {})
+    for name in (
+        "container-hook-path",
+        "nvidia-driver-root",
+        "driver-root-ctr-path",
+        "dev-root",
+        "nvidia-cdi-hook-path",
+    ):
+        device_plugin.load([*needed, f"--{name}="], {})
+        with pytest.raises(ConfigError, match=f"--{name}: 'a/b' is not allowed: expected an absolute path"):
+            device_plugin.load([*needed, f"--{name}=a/b"], {})
+
+
+def test_no_way_back_for_a_card_is_said_in_words() -> None:
+    """An empty value of a template must not keep cards out for good."""
+    needed = ["--node-name=n", "--device-config-file=c.yaml"]
+    assert device_plugin.load([*needed, "--card-recovery=never"], {})[0].card_recovery == ()
+    with pytest.raises(ConfigError, match=r"--card-recovery: '' is not .* quiet or reset or operator, or never"):
+        device_plugin.load([*needed, "--card-recovery="], {})
