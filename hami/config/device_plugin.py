@@ -13,6 +13,7 @@ from hami.config.flags import Flag
 from hami.core.errors import ConfigError
 from hami.deviceplugin.settings import KUBELET_DIR, Recovery
 from hami.vendors.nvidia import folders
+from hami.vendors.nvidia.names import ENV_GDRCOPY, ENV_GDS, ENV_MOFED
 from hami.web.server import Address, parse_address
 
 RECOVERIES: Final = tuple(each.value for each in Recovery)
@@ -253,7 +254,9 @@ def load(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[DevicePlu
         cleanup=values["cleanup"],
         dev_root=values["dev_root"] or values["nvidia_driver_root"] or "/",
         feature_envs=tuple(
-            (f"NVIDIA_{name.upper()}", "enabled") for name in ("gdrcopy", "gds", "mofed") if values[f"{name}_enabled"]
+            (variable, "enabled")
+            for flag, variable in (("gdrcopy", ENV_GDRCOPY), ("gds", ENV_GDS), ("mofed", ENV_MOFED))
+            if values[f"{flag}_enabled"]
         ),
         allow_disable_control=values["allow_disable_control"],
         disabled_health_checks=values["disable_health_checks"],

@@ -19,7 +19,7 @@ import structlog
 
 from hami.core.container_edits import ContainerEdits
 from hami.core.errors import AllocateError, ApiError, DecodeError, NvmlError, TransportError
-from hami.core.keys import BIND_PHASE, PHASE_FAILED
+from hami.core.keys import BIND_PHASE, PHASE_FAILED, WEBHOOK_LABEL
 from hami.core.model import ContainerShares
 from hami.deviceplugin import event_reasons
 from hami.deviceplugin.board import Board
@@ -228,7 +228,7 @@ class Allocator:
             self._events.node_event(node, warning=True, reason=event_reasons.CALL_REFUSED, message=nobody.message)
         raise AllocateError(
             f"{nobody.message}. If the pod was not placed by hami's scheduler, look at schedulerName, the label"
-            " hami.io/webhook and the webhook's certificate"
+            f" {WEBHOOK_LABEL} and the webhook's certificate"
         )
 
     async def _failure(self, attempt: _Attempt, problem: str) -> AllocateError:

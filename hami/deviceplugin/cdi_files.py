@@ -21,13 +21,14 @@ from hami.deviceplugin.settings import PluginSettings
 from hami.nvml.probe import CardFacts
 from hami.vendors.nvidia.cdi import CdiClass, CdiDevice, document, file_name
 from hami.vendors.nvidia.edits import DeviceListStrategy
+from hami.vendors.nvidia.names import ENV_GDRCOPY, ENV_GDS, ENV_MOFED
 
 _MODE: Final = 0o644
 _STRATEGIES: Final = frozenset({DeviceListStrategy.CDI_ANNOTATIONS, DeviceListStrategy.CDI_CRI})
 _FEATURES: Final = {
-    "NVIDIA_GDRCOPY": CdiClass.GDRCOPY,
-    "NVIDIA_GDS": CdiClass.GDS,
-    "NVIDIA_MOFED": CdiClass.MOFED,
+    ENV_GDRCOPY: CdiClass.GDRCOPY,
+    ENV_GDS: CdiClass.GDS,
+    ENV_MOFED: CdiClass.MOFED,
 }
 """Which kind belongs to a feature's variable."""
 

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Final, TypeVar
 
+from hami.core.errors import HamiError
+
 _T = TypeVar("_T")
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -20,11 +22,11 @@ JSON: Final = (b"content-type", b"application/json")
 TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 
 
-class BodyTooLargeError(ValueError):
+class BodyTooLargeError(HamiError):
     """The request body is longer than the route takes."""
 
 
-class ClientGoneError(ConnectionError):
+class ClientGoneError(HamiError):
     """The client closed the connection before its answer was ready."""
 
 

@@ -20,6 +20,7 @@ from hami.core.reasons import NODE_UNREGISTERED
 from hami.obs import metrics
 from hami.obs.shared_series import BUILD, BUILD_LABELS, BUILD_TEXT, ZONE, build_values
 from hami.placement.world import World
+from hami.web import metric_names
 from hami.web.deflated import Compressor, Piece
 from hami.web.exposition import Family, Row, as_metric, texts
 from hami.web.legacy_metrics import with_legacy, with_legacy_of_nodes
@@ -129,7 +130,7 @@ def _quotas(world: World) -> Iterator[Family]:
                 used.append(((ZONE, namespace, limit.resource, str(limit.value)), value))
     yield _of_few("hami_resource_quota_limit", "Limit of a namespace in MiB or percent", labels, limits)
     text = "What the pods of a namespace hold, in MiB or percent"
-    yield _of_few("hami_resource_quota_used", text, (*labels, "limit"), used)
+    yield _of_few(metric_names.QUOTA_USED, text, (*labels, "limit"), used)
 
 
 def app(

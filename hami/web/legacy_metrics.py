@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from hami.web import metric_names
 from hami.web.exposition import Family, Row
 from hami.web.node_families import NodeFacts, NodeFamily
 
@@ -38,19 +39,19 @@ _POD: Final = (
 )
 
 TWINS: Final[dict[str, _Twin]] = {
-    "hami_gpu_memory_limit_bytes": _Twin("GPUDeviceMemoryLimit", (*_CARD, _TYPE)),
-    "hami_gpu_core_limit_ratio": _Twin("GPUDeviceCoreLimit", (*_CARD, _TYPE)),
-    "hami_gpu_shared_count": _Twin("GPUDeviceSharedNum", (*_CARD, _TYPE)),
-    "hami_gpu_core_allocated_ratio": _Twin("GPUDeviceCoreAllocated", (*_CARD, _TYPE)),
-    "hami_gpu_memory_allocated_bytes": _Twin("GPUDeviceMemoryAllocated", (*_CARD, _CORES, _TYPE)),
-    "hami_node_gpu_overview": _Twin(
+    metric_names.GPU_MEMORY_LIMIT: _Twin("GPUDeviceMemoryLimit", (*_CARD, _TYPE)),
+    metric_names.GPU_CORE_LIMIT: _Twin("GPUDeviceCoreLimit", (*_CARD, _TYPE)),
+    metric_names.GPU_SHARED_COUNT: _Twin("GPUDeviceSharedNum", (*_CARD, _TYPE)),
+    metric_names.GPU_CORE_ALLOCATED: _Twin("GPUDeviceCoreAllocated", (*_CARD, _TYPE)),
+    metric_names.GPU_MEMORY_ALLOCATED: _Twin("GPUDeviceMemoryAllocated", (*_CARD, _CORES, _TYPE)),
+    metric_names.NODE_GPU_OVERVIEW: _Twin(
         "nodeGPUOverview", (*_CARD, _CORES, ("devicememorylimit", "device_memory_limit"), _TYPE)
     ),
-    "hami_node_gpu_memory_allocated_ratio": _Twin("nodeGPUMemoryPercentage", _CARD),
-    "hami_node_gpu_mig_instance_info": _Twin("nodeGPUMigInstance", (*_CARD, ("migname", "profile"))),
-    "hami_vgpu_memory_allocated_bytes": _Twin("vGPUMemoryAllocated", _POD),
-    "hami_vgpu_core_allocated_ratio": _Twin("vGPUCoreAllocated", _POD),
-    "hami_resource_quota_used": _Twin(
+    metric_names.NODE_GPU_MEMORY_SHARE: _Twin("nodeGPUMemoryPercentage", _CARD),
+    metric_names.NODE_GPU_MIG_INSTANCE: _Twin("nodeGPUMigInstance", (*_CARD, ("migname", "profile"))),
+    metric_names.VGPU_MEMORY_ALLOCATED: _Twin("vGPUMemoryAllocated", _POD),
+    metric_names.VGPU_CORE_ALLOCATED: _Twin("vGPUCoreAllocated", _POD),
+    metric_names.QUOTA_USED: _Twin(
         "QuotaUsed", (_ZONE, ("quotanamespace", "namespace"), ("quotaName", "quota_name"), ("limit", "limit"))
     ),
 }

@@ -18,6 +18,7 @@ from hami.obs.shared_series import ZONE
 from hami.placement.claims import Claim
 from hami.placement.node_view import NodeView
 from hami.placement.world import World
+from hami.web import metric_names
 from hami.web.exposition import Family, Row
 
 MIB: Final = 1024 * 1024
@@ -123,39 +124,39 @@ def _mig_instances(node: NodeFacts) -> Iterator[Row]:
 
 
 NODE_FAMILIES: Final = (
-    _card_family("hami_gpu_memory_limit_bytes", "Registered memory of a card", lambda card, _: card.memory_mib * MIB),
+    _card_family(metric_names.GPU_MEMORY_LIMIT, "Registered memory of a card", lambda card, _: card.memory_mib * MIB),
     _card_family(
-        "hami_gpu_core_limit_ratio", "Registered cores of a card in percent", lambda card, _: card.core_percent
+        metric_names.GPU_CORE_LIMIT, "Registered cores of a card in percent", lambda card, _: card.core_percent
     ),
-    _card_family("hami_gpu_shared_count", "Shares on a card", lambda _, use: use.slots),
-    _card_family("hami_gpu_core_allocated_ratio", "Cores promised to pods in percent", lambda _, use: use.core_percent),
+    _card_family(metric_names.GPU_SHARED_COUNT, "Shares on a card", lambda _, use: use.slots),
+    _card_family(metric_names.GPU_CORE_ALLOCATED, "Cores promised to pods in percent", lambda _, use: use.core_percent),
     _card_family(
-        "hami_gpu_memory_allocated_bytes", "Memory promised to pods", lambda _, use: use.memory_mib * MIB, _CORES
+        metric_names.GPU_MEMORY_ALLOCATED, "Memory promised to pods", lambda _, use: use.memory_mib * MIB, _CORES
     ),
     _card_family(
-        "hami_node_gpu_overview",
+        metric_names.NODE_GPU_OVERVIEW,
         "Memory promised to pods, with the card's size",
         lambda _, use: use.memory_mib * MIB,
         _CORES,
         _MEMORY,
     ),
     NodeFamily(
-        "hami_node_gpu_memory_allocated_ratio",
+        metric_names.NODE_GPU_MEMORY_SHARE,
         "Share of a card's memory that is promised, 0 to 1",
         CARD_LABELS,
         _memory_share,
     ),
     NodeFamily(
-        "hami_vgpu_memory_allocated_bytes",
+        metric_names.VGPU_MEMORY_ALLOCATED,
         "Memory promised to a pod",
         POD_LABELS,
         functools.partial(_pod_rows, lambda use: use.memory_mib * MIB),
     ),
     NodeFamily(
-        "hami_vgpu_core_allocated_ratio",
+        metric_names.VGPU_CORE_ALLOCATED,
         "Cores promised to a pod in percent",
         POD_LABELS,
         functools.partial(_pod_rows, lambda use: use.core_percent),
     ),
-    NodeFamily("hami_node_gpu_mig_instance_info", "MIG instance that a pod holds, 1", MIG_LABELS, _mig_instances),
+    NodeFamily(metric_names.NODE_GPU_MIG_INSTANCE, "MIG instance that a pod holds, 1", MIG_LABELS, _mig_instances),
 )

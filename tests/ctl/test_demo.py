@@ -17,9 +17,9 @@ import pytest
 from aiohttp import web
 
 from hami.apps import cli
-from hami.core.errors import ConfigError
+from hami.core.errors import ConfigError, HamiError
 from hami.ctl.demo import guests, stage
-from hami.ctl.demo.processes import HamiProcess, ProcessError
+from hami.ctl.demo.processes import HamiProcess
 from hami.ctl.demo.tour import PROFILES, TOUR
 from hami.kube.access import Access
 from hami.kube.client import ApiClient
@@ -196,7 +196,7 @@ def test_refuses_what_is_no_pod(text: str, says: str, tmp_path: Path) -> None:
         (["--profiles", "a100,nope"], "'nope': no such file; known names are a10, a100"),
         (["--profiles", "a10"], "the tour needs a100,t4,rtx3090"),
         (["--profiles", ","], "at least one"),
-        (["--pods", "/nonexistent.yaml"], "cannot be read as YAML"),
+        (["--pods", "/nonexistent.yaml"], "cannot be read: "),
         (["--containers", "real"], "expected auto or simulated"),
         (["--bogus"], "unknown argument '--bogus'"),
         (["extra"], "unknown argument 'extra'"),
@@ -221,5 +221,5 @@ async def test_a_node_that_offers_nothing_in_time_is_an_error_with_words(
     async with serving(node_without_shares) as address, ApiClient(Access(address)) as client:
         made = stage.Stage(["a100"])
         made.client = client
-        with pytest.raises(ProcessError, match=r"device-plugin n: no shares on n within 0\.2 s: it said nothing"):
+        with pytest.raises(HamiError, match=r"device-plugin n: no shares on n within 0\.2 s: it said nothing"):
             await made._wait_registered("n", HamiProcess("device-plugin n", [], tmp_path / "log"))

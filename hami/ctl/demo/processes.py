@@ -35,10 +35,6 @@ because what runs between fork and exec upsets gRPC's threads; a demo that died 
 parent's number, the first argument."""
 
 
-class ProcessError(HamiError):
-    """A process of the demo ended or did not become ready; the text has its last words."""
-
-
 class HamiProcess:
     """One `hami …` process. Its log goes to a file; lines are JSON, since its stderr is no terminal."""
 
@@ -73,7 +69,7 @@ class HamiProcess:
         self._reader = asyncio.ensure_future(self._follow(self._process))
 
     async def wait_for(self, what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The first log line for which `what` is true. Raises ProcessError when it does not come."""
+        """The first log line for which `what` is true. Raises HamiError with the last words when it does not come."""
         deadline = time.monotonic() + START_LIMIT_S
         async with self._news:
             while True:
@@ -81,13 +77,13 @@ class HamiProcess:
                 if found is not None:
                     return found
                 if self.ended is not None:
-                    raise ProcessError(f"{self.name} ended with {self.ended}: {self.last_words()}")
+                    raise HamiError(f"{self.name} ended with {self.ended}: {self.last_words()}")
                 try:
                     async with asyncio.timeout(deadline - time.monotonic()):
                         await self._news.wait()
                 except TimeoutError as error:
                     text = f"{self.name} was not ready within {START_LIMIT_S:.0f} s: {self.last_words()}"
-                    raise ProcessError(text) from error
+                    raise HamiError(text) from error
 
     async def stop(self) -> None:
         """Ends the process, by force if it does not listen."""

@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from hami.certs import make
-from hami.ctl.demo.processes import START_LIMIT_S, HamiProcess, ProcessError
+from hami.core.errors import HamiError
+from hami.ctl.demo.processes import START_LIMIT_S, HamiProcess
 from hami.kube.client import ApiClient
 from hami.sim import profiles
 from hami.sim.cluster import SimCluster
@@ -176,7 +177,7 @@ class Stage:
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
             text = f"{process.name}: no shares on {name} within {START_LIMIT_S:g} s: {process.last_words()}"
-            raise ProcessError(text) from error
+            raise HamiError(text) from error
         await process.wait_for(lambda _: False)
 
     async def _start_kube_scheduler(self) -> None:

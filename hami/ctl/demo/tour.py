@@ -7,6 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from hami.core.keys import GPU_SCHEDULER_POLICY
+from hami.vendors.nvidia.config import NvidiaConfig
+from hami.vendors.nvidia.names import USE_TYPE
+
 
 class Ending(enum.StrEnum):
     """How a pod of the tour ends."""
@@ -39,11 +43,19 @@ class Stop(msgspec.Struct, frozen=True):
 PROFILES: Final = ("a100", "t4", "rtx3090")
 """One node each."""
 
+_NAMES: Final = NvidiaConfig()
+_RESOURCES: Final = {
+    "gpu": _NAMES.resource_count_name,
+    "gpumem": _NAMES.resource_memory_name,
+    "gpumem_percentage": _NAMES.resource_memory_percentage_name,
+    "gpucores": _NAMES.resource_core_name,
+}
+
 IMAGE: Final = "registry.k8s.io/pause:3.10"
 
 
 def _container(name: str, **limits: str | int) -> dict[str, Any]:
-    resources = {"limits": {f"nvidia.com/{key.replace('_', '-')}": str(value) for key, value in limits.items()}}
+    resources = {"limits": {_RESOURCES[key]: str(value) for key, value in limits.items()}}
     return {"name": name, "image": IMAGE, **({"resources": resources} if limits else {})}
 
 
@@ -60,8 +72,8 @@ def _pod(
 
 
 _ANNOTATIONS: Final = {
-    "card_policy": "hami.io/gpu-scheduler-policy",
-    "use_type": "nvidia.com/use-gputype",
+    "card_policy": GPU_SCHEDULER_POLICY,
+    "use_type": USE_TYPE,
 }
 
 TOUR: Final = (
@@ -91,7 +103,7 @@ TOUR: Final = (
         cards=1,
     ),
     Stop(
-        "a bare nvidia.com/gpu takes a whole card",
+        f"a bare {_NAMES.resource_count_name} takes a whole card",
         _pod("exclusive", _container("main", gpu=1)),
         core_percent=100,
         cards=1,
@@ -124,7 +136,7 @@ TOUR: Final = (
         "16Gi where MiB are counted",
         _pod("wrong-unit", _container("main", gpu=1, gpumem="16Gi")),
         Ending.REFUSED,
-        ("nvidia.com/gpumem", "16384"),
+        (_NAMES.resource_memory_name, "16384"),
     ),
     Stop(
         "more memory than any card has",

@@ -16,6 +16,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from hami.core.errors import HamiError
 from hami.sim import errors
 from hami.sim.apiserver.kinds import MUTATING, NAMESPACES, Kind, Target
 from hami.sim.apiserver.patches import json_patch
@@ -31,7 +32,7 @@ _SUPPORTED: Final = ("v1", "v1beta1")
 _USER: Final[Obj] = {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]}
 
 
-class _CallFailedError(Exception):
+class _CallFailedError(HamiError):
     """The webhook gave no usable answer; failurePolicy decides what that means."""
 
 

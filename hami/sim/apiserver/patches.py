@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from hami.core.errors import HamiError
 from hami.sim import errors
 from hami.sim.objects import clone
 
@@ -86,7 +87,7 @@ def _merge_list(name: str, old: list[Any], patch: list[Any]) -> list[Any]:
     return result
 
 
-class _PathError(ValueError):
+class _PathError(HamiError):
     """A JSON pointer leads nowhere."""
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from hami.core.errors import HamiError
 from hami.sim.objects import Obj
 
 _GO_TYPES: Final = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 
 
-class ShapeError(ValueError):
+class ShapeError(HamiError):
     """In the decoder's words."""
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hami.core.errors import HamiError
 from hami.sim.client import ApiClient, Informer
 from hami.sim.kubelet.allocation import Allocation
-from hami.sim.kubelet.devices import DeviceManager
+from hami.sim.kubelet.devices import DeviceError, DeviceManager
 from hami.sim.kubelet.node_object import new_node
 from hami.sim.kubelet.node_reporter import NodeReporter
+from hami.sim.kubelet.plugins import PluginCallError
 from hami.sim.kubelet.pod_api import PodApi
 from hami.sim.kubelet.pod_status import rejected
 from hami.sim.kubelet.pod_worker import PodWorker
@@ -134,7 +134,7 @@ class Kubelet:
         self._admitted[uid] = pod
         try:
             await self.devices.allocate_pod(pod)
-        except HamiError as error:
+        except (DeviceError, PluginCallError) as error:
             missing = ("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
         self.allocations += [one for one in self.devices.allocations(uid) if one not in before]
         if missing:

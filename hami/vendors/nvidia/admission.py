@@ -10,6 +10,7 @@ from hami.core.device_type import ContainerChange, Refusal
 from hami.core.objects import Container, EnvVar
 from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.names import (
+    DOMAIN,
     ENV_AUDIT,
     ENV_CORE_POLICY,
     ENV_DISABLE_CONTROL,
@@ -35,8 +36,6 @@ from hami.vendors.nvidia.requests import (
 
 _DEFAULT_POLICY: Final = "default"
 _NO_DEVICES: Final = "none"
-_NVIDIA_DOMAIN: Final = "nvidia.com/"
-"""Of NVIDIA's own plugin and of static MIG, whatever our resources are called."""
 _LIFTING_PREFIXES: Final = (ENV_MEMORY_LIMIT, ENV_SM_LIMIT)
 _LIFTING_NAMES: Final = (ENV_PRELOAD, ENV_AUDIT, ENV_SHARED_CACHE)
 _SUSPECT_STARTS: Final = tuple({f"\n{name[:6]}" for name in (*_LIFTING_PREFIXES, *_LIFTING_NAMES, ENV_DISABLE_CONTROL)})
@@ -86,7 +85,7 @@ def hiding_env(container: Container, config: NvidiaConfig, *, foreign: bool) -> 
     asked = container.resources
     if not config.overwrite_env or (asked is not None and asked.claims):
         return ()
-    cards = (config.resource_count_name.partition("/")[0] + "/", _NVIDIA_DOMAIN)
+    cards = (config.resource_count_name.partition("/")[0] + "/", DOMAIN)
     ours = () if foreign else config.resource_names
     for name, quantity in {**container.requests, **container.limits}.items():
         other = name not in ours and (name.startswith(cards) or (foreign and _is_extended(name)))

@@ -13,13 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from hami.core.container_edits import DeviceNode, Mount
+from hami.vendors.nvidia.names import ENV_VISIBLE_DEVICES
 
 VENDOR: Final = "k8s.device-plugin.nvidia.com"
 CDI_VERSION: Final = "0.5.0"
 ALL: Final = "all"
 _OLD_TOOL: Final = "nvidia-ctk"
 """NVIDIA's tool whose hooks are words after `hook`; its successor has them as words of its own."""
-_NO_LEGACY_HOOK: Final = "NVIDIA_VISIBLE_DEVICES=void"
+_NO_LEGACY_HOOK: Final = f"{ENV_VISIBLE_DEVICES}=void"
 """Keeps NVIDIA's older runtime hook from adding cards a second time."""
 _SONAME_NUMBERS: Final = {"libnvidia-nvvm": 4}
 """Libraries whose soname ends in another number than 1."""
