@@ -230,6 +230,8 @@ class Scheduler:
                 world.on_pod(pod)
                 world.rejections.saw(pod, self._clock.monotonic_s(), self._clock.unix_s())
                 labels.on_pod(pod)
+                if self._role_label is not None:
+                    self._role_label.saw(pod)
 
         nodes = Reflector(
             client,

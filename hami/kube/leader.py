@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import msgspec
 import structlog
 
 from hami.core.errors import ApiError, NotFoundError, TransportError
@@ -18,6 +17,7 @@ from hami.core.versions import is_older
 from hami.kube import paths
 from hami.kube.client import ApiClient
 from hami.kube.lease import Lease, ObservedLease, lease_decoder
+from hami.kube.listing import decode_answer
 from hami.kube.ratelimit import Lane
 from hami.kube.reflector import EventType, Reflector
 
@@ -90,14 +90,14 @@ class Leadership:
         known = self._lease.version
         try:
             body = await self._client.request("GET", self._path, lane=Lane.BIND, timeout_s=_READ_LIMIT_S)
-            lease = lease_decoder.decode(body)
+            lease = decode_answer(body, lease_decoder, self._path)
             if self._lease.version == known and is_older(lease.metadata.resource_version, known):
                 # A live read is never older than what was known before it, unless etcd has been restored.
                 self._lease.forget_version()
             self._take(lease)
         except NotFoundError:
             self._gone()
-        except (ApiError, TransportError, msgspec.DecodeError) as error:
+        except (ApiError, TransportError) as error:
             return f"lease {self._title} cannot be read: {error}"
         finally:
             self._read = None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hami.apps.scheduler import Scheduler
 from hami.core import keys
-from tests.apps.rig import LEASE, LEASE_SPACE, Rig, node, pod, rigged
+from tests.apps.rig import LEASE, LEASE_SPACE, MERGE, Rig, node, pod, rigged
 
 
 def election(name: str) -> list[str]:
@@ -70,6 +70,13 @@ async def test_only_the_leader_answers_and_each_replica_labels_itself(tmp_path: 
         assert (await rig.call(second, "bind", bind))["Error"] == ""
         epoch = (await rig.the_node("n1"))["metadata"]["annotations"][keys.BIND_EPOCH]
         assert epoch.startswith("a-10/")
+        await rig.client.request(
+            "PATCH",
+            "/api/v1/namespaces/default/pods/a-10",
+            {"metadata": {"labels": {keys.SCHEDULER_ROLE_LABEL: None}}},
+            content_type=MERGE,
+        )
+        await until_roles(rig, {"a-1": "follower", "a-10": "leader"})
 
 
 async def test_without_election_a_single_replica_leads(tmp_path: Path) -> None:

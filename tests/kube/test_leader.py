@@ -20,7 +20,7 @@ from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
 from tests.kube.objects import make_pod
 from tests.tools.running import running
-from tests.tools.waiting import until
+from tests.tools.waiting import until, until_answered
 
 SPACE, NAME = "kube-system", "hami-scheduler"
 
@@ -146,6 +146,42 @@ async def test_a_deleted_lease_ends_leadership(client: ApiClient) -> None:
         await until(lambda: follower.leadership.leads, "leading")
         await client.request("DELETE", paths.lease(SPACE, NAME))
         await until(lambda: not follower.leadership.leads, "not leading")
+
+
+async def test_a_role_label_that_somebody_took_away_is_written_again(client: ApiClient) -> None:
+    """Ours only, and not at the speed of whoever takes it away; a change of the role itself does not wait."""
+    label = RoleLabel(KubeWriter(client), "default", "me", pause_s=0.2)
+    for name in ("me", "other"):
+        await make_pod(client, name, labels={"app": "hami"})
+    label.saw(await KubeWriter(client).get_pod("default", "me"))
+    label.set(True)
+    async with running(label.run()):
+        await until_answered(lambda: labelled(client, "me", "leader"), "the label")
+        for wrong in (None, "follower"):
+            await label_pod(client, "me", wrong)
+            label.saw(await KubeWriter(client).get_pod("default", "other"))
+            label.saw(await KubeWriter(client).get_pod("default", "me"))
+            await until_answered(lambda: labelled(client, "me", "leader"), "the label, again")
+        assert await labelled(client, "other", "")
+        label.saw(await KubeWriter(client).get_pod("default", "me"))
+
+    slow = RoleLabel(KubeWriter(client), "default", "me", pause_s=3600)
+    slow.set(True)
+    async with running(slow.run()):
+        await until_answered(lambda: labelled(client, "me", "leader"), "the label")
+        await label_pod(client, "me", None)
+        slow.saw(await KubeWriter(client).get_pod("default", "me"))
+        slow.set(False)
+        await until_answered(lambda: labelled(client, "me", "follower"), "another role")
+
+
+async def labelled(client: ApiClient, name: str, role: str) -> bool:
+    return (await KubeWriter(client).get_pod("default", name)).labels.get(SCHEDULER_ROLE_LABEL, "") == role
+
+
+async def label_pod(client: ApiClient, name: str, role: str | None) -> None:
+    body = msgspec.json.encode({"metadata": {"labels": {SCHEDULER_ROLE_LABEL: role}}})
+    await client.request("PATCH", paths.pod("default", name), body, MERGE_PATCH)
 
 
 async def test_the_role_label_is_written_again_until_it_holds(api: ApiServer, client: ApiClient) -> None:
