@@ -58,17 +58,17 @@ class TokenSweep:
         return [name for name in lasting if await self._take(name, locks[name])]
 
     async def _take(self, name: str, text: str) -> bool:
-        why = await self._orphaned(name, text)
-        if not why:
-            return False
         try:
+            why = await self._orphaned(name, text)
+            if not why:
+                return False
             node = await self._writer.get_node(name)
             if node.annotations.get(keys.NODE_LOCK) != text:
                 return False
             version = node.metadata.resource_version
             self._world.on_node(await self._writer.patch_node_annotations(name, {keys.NODE_LOCK: None}, version))
         except ApiError as error:
-            # Somebody else wrote the node, or it is gone: the next sweep looks again.
+            # Somebody else wrote the node, it is gone, or its owner may not be read: the next sweep looks again.
             log.info("token not taken away", node=name, token=text, why=str(error))
             return False
         metrics.tokens_swept.inc()

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hami.core import keys
+from hami.core.errors import ApiError
 from hami.core.objects import Pod
 from hami.core.token import encode_token
 from hami.placement.token_sweep import TokenSweep
@@ -98,6 +99,22 @@ async def test_a_token_that_changed_behind_the_watch_is_left() -> None:
     setup.api.nodes["n1"] = msgspec.structs.replace(unseen, metadata=meta)
     assert await setup.sweep.sweep() == []
     assert setup.lock() == other
+
+
+async def test_an_owner_that_cannot_be_read_leaves_the_other_tokens_to_be_looked_at() -> None:
+    setup = Setup(OWNED, None)
+    setup.api.put_node(make_node("n2", lock=encode_token("default", "gone", START_UNIX_S)))
+    whole = setup.api.get_pod
+
+    async def refused(namespace: str, name: str) -> Pod:
+        if name == "owner":
+            raise ApiError(403, "Forbidden", "pods is forbidden")
+        return await whole(namespace, name)
+
+    setup.api.get_pod = refused  # type: ignore[method-assign]
+    await setup.sweep.sweep()
+    assert await setup.sweep.sweep() == ["n2"]
+    assert setup.lock() == OWNED
 
 
 async def test_a_follower_takes_nothing() -> None:
