@@ -95,7 +95,8 @@ class CertificateKeeper:
         """Why clients cannot trust what is served yet; empty once they were seen to, or once nobody calls."""
         if self._looked:
             return ""
-        return f"webhook configuration {self._settings.webhook} does not trust the served certificate yet"
+        problem = f"webhook configuration {self._settings.webhook} does not trust the served certificate yet"
+        return f"{problem}: {self._told}" if self._told else problem
 
     async def start(self) -> None:
         """The first certificate, before anything is served. Raises CertificateError, ApiError, TransportError."""

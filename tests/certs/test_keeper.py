@@ -20,7 +20,7 @@ from hami.certs import kept
 from hami.certs.keeper import CertificateKeeper, KeeperSettings
 from hami.certs.kept import Kept
 from hami.certs.reload import ServingContext
-from hami.core.errors import CertificateError, ConflictError, InvalidError, NotFoundError
+from hami.core.errors import ApiError, CertificateError, ConflictError, InvalidError, NotFoundError
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 HOSTS = ("hami.kube-system.svc", "127.0.0.1")
@@ -237,6 +237,25 @@ async def test_upstreams_jobs_find_their_key_after_each_renewal() -> None:
     await renewed_to(api, keeper)
     assert api.data
     assert api.data["ca"] == api.data["ca.crt"]
+
+
+async def test_readiness_says_why_the_bundle_could_not_be_written() -> None:
+    api = Api()
+    keeper = api.keeper()
+    await keeper.start()
+    whole = api.request
+
+    async def refused(method: str, path: str, body: bytes | None = None, content_type: str = "") -> bytes:
+        if "/secrets" not in path:
+            raise ApiError(403, "Forbidden", "mutatingwebhookconfigurations is forbidden")
+        return await whole(method, path, body, content_type)
+
+    keeper._request = refused
+    await keeper._safe_turn()
+    assert "mutatingwebhookconfigurations is forbidden" in keeper.missing()
+    keeper._request = whole
+    await keeper._safe_turn()
+    assert keeper.missing() == ""
 
 
 HALF: dict[str, tuple[list[str], bool]] = {
