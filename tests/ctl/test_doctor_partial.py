@@ -10,17 +10,20 @@ import pytest
 
 from hami.apps import cli
 from hami.core.errors import ApiError
+from hami.ctl.doctor import snapshot
 from hami.ctl.doctor.webhook import Endpoint
 from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
 from tests.ctl.doctor_clusters import (
     BIND_TIME,
+    LOCK,
     PHASE,
     Obj,
     cluster,
     create,
     examined,
     node,
+    of_gone,
     pod,
     share,
     stamp,
@@ -69,6 +72,24 @@ async def test_a_list_that_the_server_dropped_begins_anew(
         assert await asyncio.to_thread(cli.run, "hami", flags) == status
         assert dropped.hits == times
     assert ("(1 nodes, 1 cards, 0 pods)" in capsys.readouterr().out) is (status == 0)
+
+
+@pytest.mark.parametrize(("few", "reads"), [(3, {"get", "list"}), (2, {"list"})])
+async def test_many_tokens_are_looked_at_again_by_one_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, reads: set[str]
+) -> None:
+    """A plugin that died everywhere leaves a token on each of thousands of nodes."""
+    monkeypatch.setattr(snapshot, "_FEW", few)
+    names = ["n1", "n2", "n3"]
+    async with ApiServer() as api, await connected(api, tmp_path) as client:
+        for name in names:
+            orphaned = node({LOCK: of_gone()})
+            orphaned["metadata"]["name"] = name
+            await create(client, orphaned)
+        before = len(api.seen)
+        report = await examined(client)
+        assert {seen.verb for seen in list(api.seen)[before:] if seen.resource == "nodes"} == reads
+    assert told(report) == [("warning", "orphaned-token", f"node {name}") for name in names]
 
 
 @pytest.mark.parametrize("odd", ["soon", "", "９９", "-5", "9" * 40])
