@@ -15,6 +15,7 @@ from hami.core.codec import RegisterForm, decode_shares
 from hami.core.keys import BIND_PHASE, MIG_ALLOCATIONS, NODE_LOCK, PHASE_ALLOCATING, VGPU_NODE
 from hami.core.objects import Node, Pod, pod_decoder
 from hami.core.token import encode_token
+from hami.deviceplugin import event_reasons
 from hami.deviceplugin.plugin import Plugin
 from hami.deviceplugin.settings import HealthSettings, PluginSettings
 from hami.kube import paths
@@ -41,18 +42,25 @@ B = made_uuid(NODE, 1)
 DEADLINE_S = 60.0
 
 
+GOOD_NEWS = {event_reasons.CARD_HEALTHY, event_reasons.CARDS_DIFFER}
+
+
 class RecordedEvents:
     """Implements EventSink."""
 
     def __init__(self) -> None:
         self.on_pods: list[tuple[str, str, str]] = []
         self.on_nodes: list[tuple[str, str, str]] = []
+        self.kinds: set[tuple[str, bool]] = set()
+        """Each reason, and whether it came as a warning."""
 
     def pod_event(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
         self.on_pods.append((pod.metadata.name, reason, message))
+        self.kinds.add((reason, warning))
 
     def node_event(self, node: str, *, warning: bool, reason: str, message: str) -> None:
         self.on_nodes.append((node, reason, message))
+        self.kinds.add((reason, warning))
 
 
 class MortalClient(ApiClient):
@@ -270,3 +278,5 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
             yield made
         finally:
             await made.close()
+        wrong = [reason for reason, warning in made.events.kinds if warning is (reason in GOOD_NEWS)]
+        assert wrong == [], "good news is no warning, all else is one"

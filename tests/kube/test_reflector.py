@@ -268,6 +268,35 @@ async def test_a_watch_that_ends_at_once_is_not_asked_for_in_a_tight_loop() -> N
             assert reflector.stats.failures >= 3
 
 
+async def test_a_quiet_watch_ends_when_the_server_ends_it_and_that_is_no_failure() -> None:
+    watches = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal watches
+        if "watch" not in request.query:
+            return listed(node_json("n1", "4"))
+        watches += 1
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.sleep(float(request.query["timeoutSeconds"]))
+        return response
+
+    mirror = Mirror()
+    async with serving(handler) as address, ApiClient(Access(address), qps=0) as client:
+        reflector = Reflector(
+            client,
+            paths.NODES,
+            node_decoder,
+            mirror.on_replaced,
+            mirror.on_event,
+            initial_events=False,
+            watch_seconds=2,
+        )
+        async with running(reflector):
+            await until(lambda: watches >= 2, "the watch begins anew")
+            assert reflector.stats.failures == 0
+
+
 async def test_b55_a_watch_that_stays_silent_is_given_up_and_lists_show_what_went_by() -> None:
     lists = 0
 

@@ -138,6 +138,18 @@ def test_checks_come_in_upstreams_order() -> None:
     assert text(pick(node(device("A"), uses={"A": Use(1, 0, 100)}), request(cores=50))) == "1/1 CardInsufficientCore"
 
 
+@pytest.mark.parametrize(
+    ("total", "used", "asked", "refused"),
+    [(100, 100, 0, True), (100, 99, 0, False), (1, 1, 0, True), (0, 0, 0, False), (0, 0, 1, True)],
+)
+def test_what_asks_for_no_cores_needs_a_card_that_has_some_left(
+    total: int, used: int, asked: int, refused: bool
+) -> None:
+    """4.6 no. 12; a card that was registered without cores has none to run out of."""
+    state = node(device("A", core_percent=total), uses={"A": Use(1, 0, used)})
+    assert isinstance(pick(state, request(cores=asked)), Rejection) is refused
+
+
 BIND = {"nvidia.com/numa-bind": "true"}
 
 
