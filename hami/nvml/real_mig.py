@@ -124,7 +124,9 @@ def create(uuid: str, profile: int, placement: MigPlacement) -> MigInstanceFacts
         pynvml.nvmlGpuInstanceCreateComputeInstance(instance, compute.id)
         return _read_instance(instance, facts, _devices(card))
     except (pynvml.NVMLError, NvmlError):
-        _destroy_instance(instance)
+        # What cannot be taken away either is seen half made at the next look; the reason to tell is the first one.
+        with contextlib.suppress(pynvml.NVMLError):
+            _destroy_instance(instance)
         raise
 
 

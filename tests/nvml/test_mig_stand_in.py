@@ -144,6 +144,24 @@ def test_an_instance_whose_second_half_fails_is_undone(machine: Path) -> None:
     assert card["mig_instances"] == []
 
 
+def test_a_second_half_that_fails_is_told_also_where_the_first_stays(machine: Path) -> None:
+    """Drivers call an instance in use for a moment longer (NVIDIA/go-nvml#146); it goes at the next try."""
+    failing = "nvmlGpuInstanceCreateComputeInstance:1:23,nvmlGpuInstanceDestroy:1:19"
+    said, card = done(machine, "on", f"make:{ONE},0,1", FAKE_GPU_FAIL=failing)
+    assert "Insufficient Resources" in said[1]
+    assert [(each["id"], each["compute"]) for each in card["mig_instances"]] == [(7, [])]
+    said, card = done(machine, "end:7")
+    assert (said, card["mig_instances"]) == ([None], [])
+
+
+def test_an_instance_that_is_in_use_a_moment_longer_goes_at_the_next_try(machine: Path) -> None:
+    """Its compute instance is gone by then (NVIDIA/go-nvml#146)."""
+    said, card = done(machine, "on", f"make:{ONE},0,1", "end:7", "end:7", FAKE_GPU_FAIL="nvmlGpuInstanceDestroy:1:19")
+    assert "in use" in str(said[2]).lower()
+    assert said[3] is None
+    assert card["mig_instances"] == []
+
+
 def test_a_process_killed_between_the_halves_leaves_one_that_can_be_taken_away(machine: Path) -> None:
     ended = process(machine, "on", f"make:{ONE},0,1", FAKE_GPU_KILL="nvmlGpuInstanceCreateComputeInstance:1")
     assert ended.returncode == -9
