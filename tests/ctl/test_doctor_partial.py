@@ -103,3 +103,13 @@ async def test_when_a_pod_was_bound_the_api_server_knows_too(
     async with cluster(tmp_path, node(), waiting) as client:
         report = await examined(client)
     assert told(report) == ([("error", "stuck-pod", "pod default/a")] if stuck else [])
+
+
+@pytest.mark.parametrize(("offered", "hinted"), [(None, True), ("0", False)])
+async def test_a_resource_that_the_doctor_was_not_told_the_name_of(
+    tmp_path: Path, offered: str | None, hinted: bool
+) -> None:
+    async with cluster(tmp_path, node(offered=offered)) as client:
+        report = await examined(client)
+    (finding,) = [each for each in report.findings if each.check == "stale-registration"]
+    assert ("--device-config-file" in finding.advice) is hinted

@@ -112,17 +112,19 @@ def _registration(node: Node, registry: Registry, view: NodeView, unix_s: float)
         if not node.annotations.get(vendor.register_key):
             continue
         offered = (node.status.allocatable or {}).get(vendor.count_resource)
-        problem = "" if view.state.devices else view.problem
+        problem, first = ("" if view.state.devices else view.problem), ""
         if str(offered or "0") == "0":
             problem = f"registers cards, and kubelet offers no {vendor.count_resource}"
+            # Of a resource that was renamed the doctor knows nothing unless it is told.
+            first = "" if offered is not None else "is the resource renamed? Then give --device-config-file. "
         if problem:
             yield Finding(
                 Severity.ERROR,
                 STALE_REGISTRATION,
                 f"node {node.name}",
                 problem,
-                "is the device plugin running on the node, and registered with kubelet? Look at its log; where the"
-                f" node has no plugin any more: kubectl annotate node {node.name} {vendor.register_key}-"
+                f"{first}is the device plugin running on the node, and registered with kubelet? Look at its log; where"
+                f" the node has no plugin any more: kubectl annotate node {node.name} {vendor.register_key}-"
                 f" {vendor.handshake_key}-",
             )
             continue
