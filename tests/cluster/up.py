@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from hami.core.errors import ConfigError
+from hami.sim import profiles
 from tests.cluster import build
 from tests.cluster.components import Cluster
 from tests.cluster.controlplane import ControlPlane
@@ -31,10 +33,13 @@ spec:
       resources: {limits: {nvidia.com/gpumem: 3000, nvidia.com/gpucores: 30}}
 """
 
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+MOST_NODES = 200
+
 
 def interrupted(*_: object) -> None:
     """End once; make passes the signal on a second time, which must not break the tidying up."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDINGS:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -68,7 +73,7 @@ def watch(processes: list[Process]) -> None:
         time.sleep(0.5)
 
 
-def serve(folder: Path, profiles: list[str]) -> None:
+def serve(folder: Path, hardware: list[str]) -> None:
     """Start everything, say how to use it, and stay until interrupted."""
     binaries = build.ensure()
     started = time.monotonic()
@@ -76,29 +81,50 @@ def serve(folder: Path, profiles: list[str]) -> None:
     try:
         print("starting etcd, kube-apiserver, controller-manager, kube-scheduler, hami scheduler", flush=True)
         cluster.start()
-        print(f"starting {len(profiles)} nodes, each a kubelet stand-in and hami device-plugin", flush=True)
-        nodes = cluster.add_nodes(profiles)
+        print(f"starting {len(hardware)} nodes, each a kubelet stand-in and hami device-plugin", flush=True)
+        nodes = cluster.add_nodes(hardware)
         print(instructions(cluster, time.monotonic() - started), flush=True)
         watch([*cluster.processes(), nodes[0].kubelet, *(node.plugin for node in nodes)])
     finally:
         cluster.stop()
 
 
+def _nodes(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_NODES:
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is not allowed: expected a whole number from 1 to {MOST_NODES}"
+        )
+    return int(text)
+
+
+def _profiles(text: str) -> list[str]:
+    names = text.split(",")
+    try:
+        for name in names:
+            profiles.load(name)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return names
+
+
 def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="make control-plane", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--nodes", type=int, default=3, help="how many GPU nodes")
-    parser.add_argument("--profile", default="a100", help="hardware profile, or several by comma, given in turn")
+    parser.add_argument("--nodes", type=_nodes, default=3, help=f"how many GPU nodes, 1 to {MOST_NODES}")
+    parser.add_argument(
+        "--profile", type=_profiles, default=["a100"], help="hardware profile, or several by comma, given in turn"
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs and state after the end")
     options = parser.parse_args()
     reason = build.missing_prerequisite() or missing_tools()
     if reason is not None:
         print(f"cannot run the control plane: {reason}", file=sys.stderr)
         return 1
-    names = options.profile.split(",")
+    names = options.profile
     folder = Path(tempfile.mkdtemp(prefix="hami-control-plane-"))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupted)
+    for number in ENDINGS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, interrupted)
     try:
         serve(folder, [names[index % len(names)] for index in range(options.nodes)])
     except KeyboardInterrupt:

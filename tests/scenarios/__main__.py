@@ -31,6 +31,10 @@ def main() -> int:
     if impossible := problems(everything):
         print("\n".join(impossible), file=sys.stderr)
         return 2
+    wanted = chosen(everything, options.only)
+    if not wanted:
+        print(f"--only {options.only!r}: no scenario's name contains this", file=sys.stderr)
+        return 2
     worlds = [options.world] if options.world else [SIM, REAL]
     reason = build.missing_prerequisite() or missing_tools()
     if REAL in worlds and reason is not None:
@@ -39,7 +43,7 @@ def main() -> int:
     reports = []
     for world in worlds:
         with tempfile.TemporaryDirectory(prefix="hami-sc-", ignore_cleanup_errors=True) as folder:
-            reports.append(run(world, chosen(everything, options.only), Path(folder)))
+            reports.append(run(world, wanted, Path(folder)))
     unlike = differences(reports[0], reports[1]) if len(reports) > 1 else {}
     for one in reports:
         slowest = sorted(one.results.values(), key=lambda result: -result.seconds)[: options.slowest]
