@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster import build
@@ -12,8 +13,16 @@ from tests.cluster.processes import missing_tools
 from tests.scenarios import report
 from tests.scenarios.check import problems
 from tests.scenarios.load import ScenarioError, chosen, load
+from tests.scenarios.model import Scenario
 from tests.scenarios.runner import differences, run
 from tests.scenarios.worlds import REAL, SIM
+
+
+def _wanted(everything: Sequence[Scenario], words: str) -> list[Scenario]:
+    found = chosen(everything, words)
+    if not found:
+        raise ScenarioError(f"--only {words!r}: no scenario's name contains this")
+    return found
 
 
 def main() -> int:
@@ -25,15 +34,12 @@ def main() -> int:
     options = parser.parse_args()
     try:
         everything = load()
+        wanted = _wanted(everything, options.only)
     except ScenarioError as error:
         print(error, file=sys.stderr)
         return 2
     if impossible := problems(everything):
         print("\n".join(impossible), file=sys.stderr)
-        return 2
-    wanted = chosen(everything, options.only)
-    if not wanted:
-        print(f"--only {options.only!r}: no scenario's name contains this", file=sys.stderr)
         return 2
     worlds = [options.world] if options.world else [SIM, REAL]
     reason = build.missing_prerequisite() or missing_tools()

@@ -1,4 +1,4 @@
-"""`make control-plane NODES=… PROFILE=…`: a wrong value is told before anything is built or started."""
+"""`make control-plane NODES=… PROFILE=…` and `make scenarios ARGS=…`: a wrong value is told before anything is built or started."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def test_a_wrong_value_is_told_at_once(arguments: list[str], says: str) -> None:
     assert done.stdout == ""
     assert says in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+def test_no_scenario_is_not_all_well() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.scenarios", "--only", "no such name"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "--only 'no such name': no scenario's name contains this\n"
