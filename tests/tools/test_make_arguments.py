@@ -1,4 +1,4 @@
-"""`make control-plane NODES=… PROFILE=…` and `make scenarios ARGS=…`: a wrong value is told before anything is built or started."""
+"""Arguments of `make control-plane` and `make scenarios`: a wrong value is told before anything is started."""
 
 from __future__ import annotations
 
