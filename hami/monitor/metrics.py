@@ -175,8 +175,15 @@ def mig_family(found: Iterable[MigRow]) -> Metric:
     return family
 
 
-def own_families(*, unreadable: int, collected: int, host_readable: bool, driver_errors: int) -> Iterator[Metric]:
+def own_families(
+    node: str, *, unreadable: int, collected: int, host_readable: bool, driver_errors: int
+) -> Iterator[Metric]:
     """How the monitor itself fares."""
+    success = GaugeMetricFamily(
+        "hami_vgpumonitor_collect_success", "1 while all that is asked and read answers", labels=("zone", "node")
+    )
+    success.add_metric((ZONE, node), int(host_readable and not unreadable))
+    yield success
     build = GaugeMetricFamily(BUILD, BUILD_TEXT, labels=BUILD_LABELS)
     build.add_metric(build_values(), 1)
     yield build

@@ -129,6 +129,7 @@ class Monitor:
         settings = self._settings
         cards = metrics.rows(settings.node_name, found.uses)
         yield from metrics.own_families(
+            settings.node_name,
             unreadable=len(found.problems),
             collected=self._collector.collected,
             host_readable=not self._driver_problem,

@@ -94,7 +94,18 @@ async def test_a_driver_that_is_gone_takes_host_metrics_only(tmp_path: Path) -> 
     assert len(before["hami_host_gpu_utilization_ratio"]) == 3
     assert after["hami_host_gpu_utilization_ratio"] == []
     assert after["hami_monitor_driver_answers"] == [({}, 0.0)]
+    assert [value for _, value in after["hami_vgpumonitor_collect_success"]] == [0.0]
     assert after["hami_vgpu_memory_used_bytes"] == before["hami_vgpu_memory_used_bytes"] != []
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_one_number_tells_whether_all_was_read(tmp_path: Path, broken: bool) -> None:
+    """What HAMi's alerts on a blind monitor ask for (HAMi #1089, #2867)."""
+    container(tmp_path, "u1_main", b"garbage" if broken else region())
+    made = monitor(tmp_path, pod("u1", "train"))
+    await made.ask_driver()
+    ((labels, value),) = (await parsed(made))["hami_vgpumonitor_collect_success"]
+    assert (set(labels), value) == ({"zone", "node"}, 0.0 if broken else 1.0)
 
 
 async def test_it_ends_when_asked_also_where_the_folder_cannot_be_listed(tmp_path: Path) -> None:
