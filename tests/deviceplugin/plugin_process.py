@@ -31,8 +31,10 @@ POD: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def plugin_process(folder: Path, cluster: SimCluster, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`hami device-plugin` on eight simulated cards; killed at the end if it still runs."""
+async def plugin_process(
+    folder: Path, cluster: SimCluster, *flags: str, cards: str = "a100", node_config: Path | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`hami device-plugin` on the simulated cards of a profile; killed at the end if it still runs."""
     config = folder / "device-config.yaml"
     config.write_text("nvidia: {deviceSplitCount: 4}\n")
     process = await asyncio.create_subprocess_exec(
@@ -46,9 +48,9 @@ async def plugin_process(folder: Path, cluster: SimCluster, *flags: str) -> Asyn
         f"--kubelet-dir={cluster.plugin_dir(NODE)}",
         f"--hook-path={folder / 'hook'}",
         f"--lock-dir={folder / 'lock'}",
-        "--node-config-file=",
+        f"--node-config-file={node_config or ''}",
         "--metrics-bind-address=",
-        "--nvml=sim:a100",
+        f"--nvml=sim:{cards}",
         *flags,
     )
     try:

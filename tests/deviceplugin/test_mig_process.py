@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +26,7 @@ from hami.nvml.simulated_mig import mig_uuid
 from hami.sim.cluster import SimCluster
 from hami.vendors.nvidia.names import ALLOCATED_KEY, REGISTER_KEY, TO_ALLOCATE_KEY
 from tests.deviceplugin.mig_node import reservation
-from tests.deviceplugin.plugin_process import NODE, POD, allocatable, runs
+from tests.deviceplugin.plugin_process import NODE, POD, allocatable, plugin_process, runs
 from tests.nvml.mig_cards import MIG_CARDS
 
 CARD = made_uuid(NODE, 0)
@@ -35,30 +34,12 @@ CARD = made_uuid(NODE, 0)
 
 @asynccontextmanager
 async def mig_process(folder: Path, cluster: SimCluster, **entry: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`hami device-plugin` on a node with this `entry` in config.json; killed at the end if it still runs."""
-    (folder / "device-config.yaml").write_text("nvidia: {deviceSplitCount: 4}\n")
-    (folder / "config.json").write_text(json.dumps({"nodeconfig": [{"name": NODE, **entry}]}))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "import sys; from hami.apps.cli import main; sys.exit(main())",
-        "device-plugin",
-        f"--kubeconfig={cluster.kubeconfig}",
-        f"--node-name={NODE}",
-        f"--device-config-file={folder / 'device-config.yaml'}",
-        f"--node-config-file={folder / 'config.json'}",
-        f"--kubelet-dir={cluster.plugin_dir(NODE)}",
-        f"--hook-path={folder / 'hook'}",
-        f"--lock-dir={folder / 'lock'}",
-        "--metrics-bind-address=",
-        f"--nvml=sim:{folder / 'profile.yaml'}",
-    )
-    try:
+    """`hami device-plugin` on a node with this `entry` in config.json, whose cards are those of profile.yaml."""
+    config = folder / "config.json"
+    config.write_text(json.dumps({"nodeconfig": [{"name": NODE, **entry}]}))
+    cards = str(folder / "profile.yaml")
+    async with plugin_process(folder, cluster, cards=cards, node_config=config) as process:
         yield process
-    finally:
-        if process.returncode is None:
-            os.kill(process.pid, signal.SIGKILL)
-        await process.wait()
 
 
 def refused(pod: dict[str, Any]) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -20,6 +19,7 @@ from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
 from tests.kube.canned import serving
 from tests.kube.objects import make_node, make_pod
+from tests.tools.running import running
 from tests.tools.waiting import DEADLINE_S, until
 
 
@@ -45,7 +45,9 @@ class Mirror:
         return set(self.objects)
 
 
-def node_reflector(client: ApiClient, mirror: Mirror, *, initial_events: bool = True) -> Reflector[Node]:
+def node_reflector(
+    client: ApiClient, mirror: Mirror, *, initial_events: bool = True, backoff: Backoff | None = None, **limits: Any
+) -> Reflector[Node]:
     return Reflector(
         client,
         paths.NODES,
@@ -53,20 +55,9 @@ def node_reflector(client: ApiClient, mirror: Mirror, *, initial_events: bool = 
         mirror.on_replaced,
         mirror.on_event,
         initial_events=initial_events,
-        backoff=Backoff(0.01, 0.05),
+        backoff=backoff or Backoff(0.01, 0.05),
+        **limits,
     )
-
-
-@asynccontextmanager
-async def running(reflector: Reflector[Node] | Reflector[Pod]) -> AsyncIterator[None]:
-    task = asyncio.create_task(reflector.run())
-    try:
-        yield
-        assert not task.done(), task
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 BOTH = pytest.mark.parametrize("initial_events", [True, False])
@@ -78,7 +69,7 @@ async def test_first_state_then_changes(client: ApiClient, initial_events: bool)
     mirror = Mirror()
     reflector = node_reflector(client, mirror, initial_events=initial_events)
     assert not reflector.ready.is_set()
-    async with running(reflector):
+    async with running(reflector.run()):
         await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         assert mirror.names == {"n1"}
         await make_node(client, "n2")
@@ -90,7 +81,7 @@ async def test_first_state_then_changes(client: ApiClient, initial_events: bool)
 async def test_an_empty_cluster_is_a_state_too(client: ApiClient) -> None:
     mirror = Mirror()
     reflector = node_reflector(client, mirror)
-    async with running(reflector):
+    async with running(reflector.run()):
         await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
     assert (mirror.replaced, mirror.names) == (1, set())
 
@@ -100,7 +91,7 @@ async def test_lists_go_in_pages(api: ApiServer, client: ApiClient) -> None:
         await make_node(client, f"n{index}")
     mirror = Mirror()
     reflector = node_reflector(client, mirror, initial_events=False)
-    async with running(reflector):
+    async with running(reflector.run()):
         await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
     assert len(mirror.names) == 401
     assert sum(seen.verb == "list" for seen in api.seen) == 3
@@ -110,7 +101,7 @@ async def test_lists_go_in_pages(api: ApiServer, client: ApiClient) -> None:
 async def test_a_cut_watch_goes_on_without_a_list(api: ApiServer, client: ApiClient, initial_events: bool) -> None:
     mirror = Mirror()
     reflector = node_reflector(client, mirror, initial_events=initial_events)
-    async with running(reflector):
+    async with running(reflector.run()):
         await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         for index in range(3):
             assert api.faults.cut_watches("nodes") <= 1
@@ -124,7 +115,7 @@ async def test_410_lists_again(api: ApiServer, client: ApiClient, initial_events
     await make_node(client, "n1")
     mirror = Mirror()
     reflector = node_reflector(client, mirror, initial_events=initial_events)
-    async with running(reflector):
+    async with running(reflector.run()):
         await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         await api.stop()
         await api.start()
@@ -141,7 +132,7 @@ async def test_410_lists_again(api: ApiServer, client: ApiClient, initial_events
 async def test_410_as_http_status_lists_again(api: ApiServer, client: ApiClient) -> None:
     mirror = Mirror()
     reflector = node_reflector(client, mirror)
-    async with running(reflector):
+    async with running(reflector.run()):
         await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         api.faults.add(Fault("gone", verb="watch", times=1))
         api.faults.cut_watches("nodes")
@@ -152,7 +143,7 @@ async def test_an_api_server_that_is_down_is_waited_for(api: ApiServer, client: 
     mirror = Mirror()
     reflector = node_reflector(client, mirror)
     await api.stop()
-    async with running(reflector):
+    async with running(reflector.run()):
         await until(lambda: reflector.stats.failures >= 2, "failures")
         assert not reflector.ready.is_set()
         await api.start()
@@ -168,7 +159,7 @@ async def test_field_selector_keeps_foreign_pods_out(client: ApiClient) -> None:
     reflector = Reflector(
         client, paths.PODS, pod_decoder, mirror.on_replaced, mirror.on_event, field_selector="spec.nodeName=n1"
     )
-    async with running(reflector):
+    async with running(reflector.run()):
         await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         await make_pod(client, "later", node="n1")
         await until(lambda: "later" in mirror.names, "a new pod")
@@ -178,7 +169,7 @@ async def test_field_selector_keeps_foreign_pods_out(client: ApiClient) -> None:
 async def test_bookmarks_move_the_version_on(client: ApiClient) -> None:
     mirror = Mirror()
     reflector = node_reflector(client, mirror)
-    async with running(reflector):
+    async with running(reflector.run()):
         await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
         heard = reflector.stats.last_heard_monotonic_s
         await make_pod(client, "elsewhere")
@@ -209,7 +200,7 @@ async def test_a_server_without_initial_events_gets_lists(status: int) -> None:
     mirror = Mirror()
     async with serving(handler) as address, ApiClient(Access(address)) as client:
         reflector = node_reflector(client, mirror)
-        async with running(reflector):
+        async with running(reflector.run()):
             await asyncio.wait_for(reflector.ready.wait(), DEADLINE_S)
             await until(lambda: len(queries) == 3, "the watch")
     assert mirror.names == {"n1"}
@@ -237,7 +228,7 @@ async def test_one_undecodable_object_does_not_hide_the_others() -> None:
     mirror = Mirror()
     async with serving(handler) as address, ApiClient(Access(address)) as client:
         reflector = node_reflector(client, mirror, initial_events=False)
-        async with running(reflector):
+        async with running(reflector.run()):
             await until(lambda: mirror.names == {"n1", "n2"}, "the good ones")
     assert reflector.stats.undecodable == 3
 
@@ -254,16 +245,8 @@ async def test_a_watch_that_ends_at_once_is_not_asked_for_in_a_tight_loop() -> N
 
     mirror = Mirror()
     async with serving(handler) as address, ApiClient(Access(address), qps=0) as client:
-        reflector = Reflector(
-            client,
-            paths.NODES,
-            node_decoder,
-            mirror.on_replaced,
-            mirror.on_event,
-            initial_events=False,
-            backoff=Backoff(0.2, 0.2),
-        )
-        async with running(reflector):
+        reflector = node_reflector(client, mirror, initial_events=False, backoff=Backoff(0.2, 0.2))
+        async with running(reflector.run()):
             await until(lambda: watches >= 4, "retries")
             assert reflector.stats.failures >= 3
 
@@ -283,16 +266,8 @@ async def test_a_quiet_watch_ends_when_the_server_ends_it_and_that_is_no_failure
 
     mirror = Mirror()
     async with serving(handler) as address, ApiClient(Access(address), qps=0) as client:
-        reflector = Reflector(
-            client,
-            paths.NODES,
-            node_decoder,
-            mirror.on_replaced,
-            mirror.on_event,
-            initial_events=False,
-            watch_seconds=2,
-        )
-        async with running(reflector):
+        reflector = node_reflector(client, mirror, initial_events=False, watch_seconds=2)
+        async with running(reflector.run()):
             await until(lambda: watches >= 2, "the watch begins anew")
             assert reflector.stats.failures == 0
 
@@ -312,17 +287,8 @@ async def test_b55_a_watch_that_stays_silent_is_given_up_and_lists_show_what_wen
 
     mirror = Mirror()
     async with serving(handler) as address, ApiClient(Access(address), qps=0) as client:
-        reflector = Reflector(
-            client,
-            paths.NODES,
-            node_decoder,
-            mirror.on_replaced,
-            mirror.on_event,
-            initial_events=False,
-            backoff=Backoff(0.01, 0.01),
-            silence_s=0.1,
-        )
-        async with running(reflector):
+        reflector = node_reflector(client, mirror, initial_events=False, backoff=Backoff(0.01, 0.01), silence_s=0.1)
+        async with running(reflector.run()):
             await until(lambda: mirror.names == {"n2"}, "what happened while the watch was silent")
 
 

@@ -8,52 +8,13 @@ from random import Random
 import msgspec
 import pytest
 
-from hami.core.errors import ApiError, TransportError
 from hami.core.objects import Node, Pod
 from hami.placement.bind import Binder, BindSettings
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
-from tests.placement.fake_api import FakeApi, FakeEvents
+from tests.placement.fake_api import FakeEvents
 from tests.placement.fakes import FakeClock, card, container, make_node, make_pod, make_world, totals_from_text
-
-NODES = ("n1", "n2", "n3")
-MEMORY = 10000
-PODS = 24
-FAULTS = (
-    lambda: TransportError("reset"),
-    lambda: ApiError(504, "Timeout", "slow"),
-    lambda: ApiError(429, "TooManyRequests", "later"),
-)
-
-
-class ShakyApi(FakeApi):
-    """Answers after a random number of turns of the loop, fails at random, and tells the watch later."""
-
-    def __init__(self, random: Random, fault_rate: float) -> None:
-        super().__init__()
-        self.random = random
-        self.fault_rate = fault_rate
-        self.watch: asyncio.Queue[Node | Pod] = asyncio.Queue()
-
-    def put_node(self, node: Node) -> Node:
-        node = super().put_node(node)
-        self.watch.put_nowait(node)
-        return node
-
-    def put_pod(self, pod: Pod) -> Pod:
-        pod = super().put_pod(pod)
-        self.watch.put_nowait(pod)
-        return pod
-
-    async def _enter(self, verb: str, name: str) -> None:
-        for _ in range(self.random.randrange(4)):
-            await asyncio.sleep(0)
-        await super()._enter(verb, name)
-
-    def _trip(self, verb: str, moment: str) -> None:
-        super()._trip(verb, moment)
-        if self.random.random() < self.fault_rate:
-            raise self.random.choice(FAULTS)()
+from tests.placement.shaky_api import MEMORY, NODES, PODS, ShakyApi
 
 
 class Run:
@@ -81,14 +42,6 @@ class Run:
             else:
                 self.world.on_pod(found)
 
-    async def plugins(self) -> None:
-        while True:
-            for node in NODES:
-                owner = self.api.lock(node).rpartition(",")[2]
-                if owner and self.api.pod(owner).spec.node_name == node:
-                    self.api.serve("default", owner)
-            await asyncio.sleep(0)
-
     async def schedule(self, name: str) -> int:
         """Filter and bind, again after each failure, as kube-scheduler does; how many tries it took."""
         for number in range(1, 200):
@@ -112,7 +65,7 @@ class Run:
             return "left"
 
     async def play(self) -> None:
-        helpers = [asyncio.create_task(self.follow()), asyncio.create_task(self.plugins())]
+        helpers = [asyncio.create_task(self.follow()), asyncio.create_task(self.api.plugins())]
         names = [f"p{number}" for number in range(PODS)]
         for name in names:
             self.api.put_pod(make_pod(name, container(memory_mib=self.random.choice([1000, 2500]))))

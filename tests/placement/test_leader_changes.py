@@ -17,7 +17,7 @@ from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
 from tests.placement.fake_api import FakeApi, FakeEvents
 from tests.placement.fakes import FakeClock, card, container, make_node, make_pod, make_world, totals_from_text
-from tests.placement.test_interleavings import MEMORY, NODES, PODS, ShakyApi
+from tests.placement.shaky_api import MEMORY, NODES, PODS, ShakyApi
 
 
 class SharedApi(ShakyApi):
@@ -104,14 +104,6 @@ class Run:
             self.leader = other
             self.terms += 1
 
-    async def plugins(self) -> None:
-        while True:
-            for node in NODES:
-                owner = self.api.lock(node).rpartition(",")[2]
-                if owner and self.api.pod(owner).spec.node_name == node:
-                    self.api.serve("default", owner)
-            await asyncio.sleep(0)
-
     async def schedule(self, name: str) -> None:
         for _ in range(400):
             pod = self.api.pod(name)
@@ -126,7 +118,7 @@ class Run:
         raise AssertionError(f"{name} was never bound: {answer}")
 
     async def play(self) -> None:
-        helpers = [asyncio.create_task(self.swing()), asyncio.create_task(self.plugins())]
+        helpers = [asyncio.create_task(self.swing()), asyncio.create_task(self.api.plugins())]
         helpers += [asyncio.create_task(replica.follow(self.random)) for replica in self.replicas]
         names = [f"p{number}" for number in range(PODS)]
         for name in names:

@@ -9,6 +9,7 @@ from typing import Final
 from hami.sim import errors
 from hami.sim.apiserver.kinds import Kind
 from hami.sim.objects import Obj, dig
+from hami.sim.requirements import holds
 
 Matcher = Callable[[Obj], bool]
 
@@ -65,17 +66,7 @@ def field_selector(kind: Kind, text: str) -> Matcher:
 
 
 def _requirement(key: str, operator: str, values: list[str]) -> Matcher:
-    def matches(obj: Obj) -> bool:
-        labels = dig(obj, "metadata", "labels", default={})
-        if operator == "Exists":
-            return key in labels
-        if operator == "DoesNotExist":
-            return key not in labels
-        if operator == "In":
-            return labels.get(key) in values
-        return key not in labels or labels[key] not in values
-
-    return matches
+    return lambda obj: holds(dig(obj, "metadata", "labels", default={}), key, operator, values)
 
 
 def _label_term(term: str) -> Matcher:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hami.sim.objects import Obj, dig
 from hami.sim.pod_resources import amounts, pod_requests
+from hami.sim.requirements import holds
 from hami.sim.scheduler.config import SchedulerConfig
 
 _UNSCHEDULABLE_TAINT: Obj = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -89,19 +90,7 @@ def tolerated(pod: Obj, taint: Obj) -> bool:
 
 
 def _expression_matches(expression: Obj, labels: Obj) -> bool:
-    key, operator, values = expression["key"], expression["operator"], expression.get("values") or []
-    if operator == "Exists":
-        return key in labels
-    if operator == "DoesNotExist":
-        return key not in labels
-    if operator == "In":
-        return labels.get(key) in values
-    if operator == "NotIn":
-        return labels.get(key) not in values
-    have = labels.get(key, "")
-    if not have.lstrip("-").isdigit():
-        return False
-    return int(have) > int(values[0]) if operator == "Gt" else int(have) < int(values[0])
+    return holds(labels, expression["key"], expression["operator"], expression.get("values") or [])
 
 
 def _affinity_matches(pod: Obj, node: Obj) -> bool:
