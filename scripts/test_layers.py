@@ -38,6 +38,9 @@ class Layer:
     """How often a failed run is tried again, each time said loudly."""
 
 
+C_COMPILER = {"cc": "a C compiler (Debian: apt-get install gcc libc6-dev)"}
+BUILDS = {"go": "Go >= 1.26 (https://go.dev/dl)", **C_COMPILER}
+NPM = {"npm": "npm, which helm is fetched by (Debian: apt-get install npm)"}
 LAYERS = (
     Layer(
         "unit",
@@ -60,22 +63,19 @@ LAYERS = (
         "chart",
         "the chart rendered by helm, against the code and against values files",
         ("tests/chart",),
-        {"npm": "npm, which helm is fetched by (Debian: apt-get install npm)"},
+        NPM,
     ),
     Layer(
         "shim",
         "the in-container limiter over a fake driver",
         ("tests/shim", "tests/joined", "-p", "no:randomly"),
-        {"cc": "a C compiler (Debian: apt-get install gcc libc6-dev)"},
+        C_COMPILER,
     ),
     Layer(
         "control-plane",
         "real etcd, kube-apiserver, kube-scheduler and kubectl",
         ("tests/cluster", "tests/sim", "-m", "control_plane", "-p", "no:randomly"),
-        {
-            "go": "Go >= 1.26 (https://go.dev/dl)",
-            "cc": "a C compiler (Debian: apt-get install gcc libc6-dev)",
-        },
+        BUILDS,
         free_mib=6000,
         wrapper=(sys.executable, "-m", "tests.cluster.namespace"),
         prepare=(sys.executable, "-m", "tests.cluster.build"),
@@ -85,8 +85,7 @@ LAYERS = (
         "real kubelet, containerd and runc with our device plugin",
         ("tests/node", "-p", "no:randomly"),
         {
-            "go": "Go >= 1.26 (https://go.dev/dl)",
-            "cc": "a C compiler (Debian: apt-get install gcc libc6-dev)",
+            **BUILDS,
             "apt-get": "Debian: the node's tools come from its packages",
         },
         needs_root=True,
@@ -99,10 +98,9 @@ LAYERS = (
         "helm install of our images on a real node, then as a user",
         ("tests/helm", "-p", "no:randomly"),
         {
-            "go": "Go >= 1.26 (https://go.dev/dl)",
-            "cc": "a C compiler (Debian: apt-get install gcc libc6-dev)",
+            **BUILDS,
             "apt-get": "Debian: images and the node's tools come from its packages",
-            "npm": "npm, which helm is fetched by (Debian: apt-get install npm)",
+            **NPM,
         },
         needs_root=True,
         free_mib=10000,

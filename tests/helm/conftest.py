@@ -12,9 +12,8 @@ from tests.cluster import results
 from tests.helm import node, tenant
 from tests.helm.cluster import NAMESPACE, User
 from tests.helm.release import install
+from tests.tools.patience import give_time
 
-LIMIT_S = 1800
-"""For one test. Waits within end earlier and say what they waited for."""
 STEPS: list[tuple[str, float, str]] = []
 
 
@@ -55,10 +54,7 @@ def audited(user: User) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything beside this file needs time."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.timeout(LIMIT_S))
+    give_time(items, Path(__file__).parent)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,18 +16,14 @@ from tests.cluster.processes import wait_until
 from tests.node import namespace, table, tools
 from tests.node.gpu import GpuNode
 from tests.node.onenode import OneNode
+from tests.tools.patience import give_time
 
 LOG_LINES_SHOWN = 8
-LIMIT_S = 1800
-"""For one test. Waits within end earlier and say what they waited for."""
 RUNNING: list[OneNode] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything beside this file needs time."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.timeout(LIMIT_S))
+    give_time(items, Path(__file__).parent)
 
 
 @pytest.hookimpl(wrapper=True)
