@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import os
@@ -9,6 +10,7 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import structlog
 from cryptography import x509
@@ -16,6 +18,8 @@ from cryptography import x509
 from hami.certs.reading import not_in_time, system_now
 from hami.core.errors import CertificateError
 from hami.obs import metrics
+
+RETRY_S: Final = 60.0
 
 log = structlog.get_logger("hami.certs")
 
@@ -66,9 +70,18 @@ class ServingContext:
 class ReloadingContext(ServingContext):
     """Serves what two files hold."""
 
-    def __init__(self, cert_file: Path, key_file: Path) -> None:
+    def __init__(
+        self,
+        cert_file: Path,
+        key_file: Path,
+        *,
+        now: Callable[[], datetime.datetime] = system_now,
+        retry_s: float = RETRY_S,
+    ) -> None:
         """Raises CertificateError when the first pair cannot be loaded."""
-        super().__init__()
+        super().__init__(now)
+        self._retry_s = retry_s
+        self._refused = False
         self._cert_file = cert_file
         self._key_file = key_file
         self.reload()
@@ -85,11 +98,29 @@ class ReloadingContext(ServingContext):
 
     async def follow(self, changes: AsyncIterator[object]) -> None:
         """Reloads after each change that `changes` yields (watchfiles on the folders of the two files)."""
-        async for _ in changes:
-            try:
-                self.reload()
-            except CertificateError as error:
+        again = asyncio.ensure_future(self._try_again())
+        try:
+            async for _ in changes:
+                self._try_reload()
+        finally:
+            again.cancel()
+            await asyncio.gather(again, return_exceptions=True)
+
+    async def _try_again(self) -> None:
+        """A pair that begins to be valid later changes no file then."""
+        while True:
+            await asyncio.sleep(self._retry_s)
+            if self._refused:
+                self._try_reload()
+
+    def _try_reload(self) -> None:
+        try:
+            self.reload()
+            self._refused = False
+        except CertificateError as error:
+            if not self._refused:
                 log.warning("certificate not reloaded, the old one stays in force", error=str(error))
+            self._refused = True
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import datetime
 import json
 import ssl
 import stat
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from hami.certs import make, publish
 from hami.certs.reload import ReloadingContext
 from hami.core.errors import CertificateError
+from tests.tools.waiting import until
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -87,6 +89,29 @@ async def test_a_pair_that_does_not_load_keeps_the_old_one(tmp_path: Path) -> No
         tls.reload()
     (tmp_path / make.CA_FILE).write_bytes(ca)
     assert await served_certificate(tls.context, tmp_path / make.CA_FILE, "localhost")
+
+
+async def test_a_pair_that_begins_later_is_served_when_it_begins(tmp_path: Path) -> None:
+    """No file changes at that moment."""
+    clock = [NOW]
+    write(tmp_path, "localhost")
+    context = ReloadingContext(tmp_path / make.CERT_FILE, tmp_path / make.KEY_FILE, now=lambda: clock[0], retry_s=0.01)
+    first = context.chain
+    later = make.make_pair(["localhost"], NOW + datetime.timedelta(days=1), 30)
+    never: asyncio.Event = asyncio.Event()
+
+    async def changes() -> AsyncIterator[object]:
+        make.write_pair(later, tmp_path)
+        yield "written"
+        await never.wait()
+
+    following = asyncio.ensure_future(context.follow(changes()))
+    await until(lambda: context._refused, "the refusal")
+    assert context.chain == first
+    clock[0] += datetime.timedelta(days=1)
+    await until(lambda: context.chain == later.cert_pem, "the later pair")
+    never.set()
+    await following
 
 
 def test_no_host_is_refused() -> None:
