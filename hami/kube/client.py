@@ -8,6 +8,7 @@ spec/ecosystem 2.2, design 5 (50/100 requests, own lanes for binds and events), 
 from __future__ import annotations
 
 import asyncio
+import email.utils
 import random
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -93,6 +94,7 @@ class ApiClient:
         self._refreshing = asyncio.Lock()
         self._credentials_version = 0
         self.stats = ClientStats()
+        self._answered_at = ""
         self.urgent = Urgent()
         """Binds that write."""
 
@@ -110,6 +112,14 @@ class ApiClient:
     @property
     def server(self) -> str:
         return self._access.server
+
+    @property
+    def server_unix_s(self) -> float | None:
+        """The API server's clock at its last answer, in whole seconds; None where it did not say."""
+        try:
+            return email.utils.parsedate_to_datetime(self._answered_at).timestamp()
+        except ValueError:
+            return None
 
     async def __aenter__(self) -> Self:
         return self
@@ -211,6 +221,7 @@ class ApiClient:
         try:
             async with self._send(call, _NO_LIMIT) as response:
                 body = await response.read()
+                self._answered_at = response.headers.get("Date", "")
                 if response.status < 300:
                     return body
                 raise error_from(response.status, body, response.headers.get("Retry-After", ""))

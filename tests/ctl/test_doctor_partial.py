@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.ctl.doctor_clusters import (
     LOCK,
     PHASE,
     Obj,
+    ago,
     cluster,
     create,
     examined,
@@ -113,3 +115,17 @@ async def test_a_resource_that_the_doctor_was_not_told_the_name_of(
         report = await examined(client)
     (finding,) = [each for each in report.findings if each.check == "stale-registration"]
     assert ("--device-config-file" in finding.advice) is hinted
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 600.0, -600.0])
+async def test_ages_are_counted_by_the_api_servers_clock(tmp_path: Path, ahead_s: float) -> None:
+    """A laptop that is ten minutes off calls no pod stuck that was bound just now, and overlooks none."""
+    young = pod("young", {**share(), PHASE: "allocating", BIND_TIME: ago(5)}, phase="Pending")
+    stuck = pod("stuck", {**share(), PHASE: "allocating", BIND_TIME: ago(200)}, phase="Pending")
+    async with cluster(tmp_path, node({LOCK: stamp(5)}), young, stuck) as client:
+        report = await examined(client, unix_s=lambda: time.time() + ahead_s)
+    assert told(report) == [("error", "stuck-pod", "pod default/stuck")]
+    clocks = [note for note in report.notes if "this machine's clock" in note]
+    assert [("ahead of" in note, "behind" in note) for note in clocks] == (
+        [(ahead_s > 0, ahead_s < 0)] if ahead_s else []
+    )

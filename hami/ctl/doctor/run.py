@@ -18,6 +18,7 @@ from hami.ctl.doctor.webhook import Endpoint, check_webhook
 from hami.kube.client import ApiClient
 
 _SECOND_LOOK_S: Final = 2.0
+_CLOCKS_DIFFER_S: Final = 30.0
 
 
 async def examine(
@@ -30,6 +31,7 @@ async def examine(
 ) -> Report:
     """Reads the cluster and checks it. Raises the ApiError family and TransportError."""
     snapshot = await take(client, unix_s())
+    _by_the_servers_clock(client, snapshot, unix_s())
     world = world_of(snapshot, registry)
     findings = [*check_cards(snapshot, world), *check_pods(snapshot, registry)]
     findings += await _lasting(client, snapshot, list(check_tokens(snapshot)), second_look_s)
@@ -44,6 +46,18 @@ async def examine(
         notes=tuple(snapshot.notes),
         certificates=tuple(dates),
     )
+
+
+def _by_the_servers_clock(client: ApiClient, snapshot: Snapshot, unix_s: float) -> None:
+    """Ages are counted by the API server's clock where this machine's is far from it: stamps in a cluster are about as
+    right as its servers' clocks, and a laptop's may be anything."""
+    server_unix_s = client.server_unix_s
+    if server_unix_s is None or abs(unix_s - server_unix_s) <= _CLOCKS_DIFFER_S:
+        return
+    ahead_s = unix_s - server_unix_s
+    side = "ahead of" if ahead_s > 0 else "behind"
+    snapshot.unix_s -= ahead_s
+    snapshot.notes.append(f"this machine's clock, which is {abs(ahead_s):.0f} s {side} the API server's")
 
 
 async def _lasting(client: ApiClient, snapshot: Snapshot, found: list[Finding], pause_s: float) -> list[Finding]:
