@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import fcntl
 import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -65,23 +67,49 @@ def make_pair(hosts: Sequence[str], now: datetime.datetime, lifetime_days: int) 
 
 
 def write_pair(pair: CertificatePair, folder: Path) -> None:
-    """Writes ca.crt, ca.key (if there is one), tls.crt and tls.key; each file whole or not at all.
+    """Writes ca.crt, ca.key (if there is one), tls.crt and tls.key: all of them, or none where the disk is full.
 
-    Raises CertificateError.
+    Of two at once one is after the other, so that the files in the folder belong together. Raises CertificateError.
     """
     files = {CA_FILE: pair.ca_pem, CA_KEY_FILE: pair.ca_key_pem, CERT_FILE: pair.cert_pem, KEY_FILE: pair.key_pem}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file_name, content in files.items():
-            if not content:
-                continue
-            part = folder / f".{file_name}.part"
-            mode = 0o600 if file_name.endswith(".key") else 0o644
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-                file.write(content)
-            part.replace(folder / file_name)
+        with _alone_in(folder):
+            _write_all(folder, {name: content for name, content in files.items() if content})
     except OSError as error:
         raise CertificateError(f"cannot write certificates to {folder}: {error}") from error
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """The folder itself is the lock, so that nothing is left behind."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems lock no folders
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
+    """All contents are on the disk before the first file has its name. A part that a killed process left goes first:
+    whoever made it chose its mode, or where it leads."""
+    parts = {folder / f".{name}.part": folder / name for name in files}
+    try:
+        for part, final in parts.items():
+            part.unlink(missing_ok=True)
+            mode = 0o600 if final.suffix == ".key" else 0o644
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(files[final.name])
+                file.flush()
+                os.fsync(file.fileno())
+        for part, final in parts.items():
+            part.replace(final)
+    finally:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
 
 
 def _builder(
