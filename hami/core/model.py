@@ -27,6 +27,21 @@ class MigPlacement(msgspec.Struct, frozen=True, gc=False):
         return self.start < other.start + other.size and other.start < self.start + self.size
 
 
+class MigProfileOffer(msgspec.Struct, frozen=True):
+    """One GPU instance profile that a driver offers on a card, by its number of compute slices (spec/node 5.2)."""
+
+    slices: int
+    """The N of `Ng.…`."""
+    memory_mib: int
+    slice_count: int
+    multiprocessors: int
+    placements: tuple[MigPlacement, ...] = ()
+    number: int = -1
+    """The driver's number of the profile (`NVML_GPU_INSTANCE_PROFILE_…`), by which instances are made."""
+    media: bool = False
+    """The variant with media extensions (`+me`)."""
+
+
 class MigProfile(msgspec.Struct, frozen=True, gc=False):
     """One MIG profile that a card allows, as its plugin registered it (spec/scheduler 2.5)."""
 

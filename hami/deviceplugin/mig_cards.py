@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hami.core.model import MigPlacement
+from hami.core.model import MigPlacement, MigProfileOffer
 from hami.deviceplugin.settings import PluginSettings
-from hami.nvml.probe import CardFacts, MigInstanceFacts, MigProfileFacts
+from hami.nvml.probe import CardFacts, MigInstanceFacts
 from hami.vendors.nvidia.mig_profiles import (
     AllowedProfiles,
-    ProfileOffer,
     allowed_profiles,
     find_offer,
     model_allowed,
@@ -23,7 +22,7 @@ from hami.vendors.nvidia.requests import MIB
 def allowed_on(card: CardFacts, settings: PluginSettings, taken: Sequence[MigPlacement] = ()) -> AllowedProfiles:
     """Profiles that the node's configuration allows on the card, without places that overlap `taken`."""
     found = allowed_profiles(
-        card_type(card.name), _offers(card), settings.nvidia.mig_profile_allowlist, card_memory_mib(card)
+        card_type(card.name), card.mig_profiles, settings.nvidia.mig_profile_allowlist, card_memory_mib(card)
     )
     return without_places(found, taken)
 
@@ -38,10 +37,9 @@ def may_be_mig_card(card: CardFacts, settings: PluginSettings) -> bool:
     return card.mig_capable and model_allowed(card_type(card.name), settings.nvidia.mig_profile_allowlist)
 
 
-def profile_of(card: CardFacts, name: str) -> MigProfileFacts | None:
+def profile_of(card: CardFacts, name: str) -> MigProfileOffer | None:
     """The driver's profile that a reservation's name means on this card."""
-    offer = find_offer(name, _offers(card), card_memory_mib(card))
-    return next((each for each in card.mig_profiles if offer is not None and each.number == offer.number), None)
+    return find_offer(name, card.mig_profiles, card_memory_mib(card))
 
 
 def name_of(card: CardFacts, instance: MigInstanceFacts, compute_slices: int = 0) -> str:
@@ -56,18 +54,3 @@ def card_memory_mib(card: CardFacts) -> int:
     if card.memory_bytes is not None:
         return card.memory_bytes // MIB
     return max((each.memory_mib for each in card.mig_profiles), default=0)
-
-
-def _offers(card: CardFacts) -> tuple[ProfileOffer, ...]:
-    return tuple(
-        ProfileOffer(
-            each.slices,
-            each.memory_mib,
-            each.slice_count,
-            each.multiprocessors,
-            each.placements,
-            each.number,
-            each.media,
-        )
-        for each in card.mig_profiles
-    )

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 
 from hami.core.errors import ConfigError
-from hami.core.model import MigPlacement
+from hami.core.model import MigPlacement, MigProfileOffer
 
 NUMA_UNKNOWN: Final = -1
 
@@ -21,21 +21,6 @@ ECC_DOUBLE_BIT: Final = "ecc-double-bit"
 ECC_SINGLE_BIT: Final = "ecc-single-bit"
 NO_EVENTS: Final = "no-events"
 """No error: the card does not report any, and only its silence can be seen."""
-
-
-class MigProfileFacts(msgspec.Struct, frozen=True):
-    """One GPU instance profile that the card offers, by its number of compute slices (spec/node 5.2)."""
-
-    slices: int
-    """The N of `Ng.…`."""
-    memory_mib: int
-    slice_count: int
-    multiprocessors: int
-    placements: tuple[MigPlacement, ...] = ()
-    number: int = -1
-    """The driver's number of the profile (`NVML_GPU_INSTANCE_PROFILE_…`), by which instances are made."""
-    media: bool = False
-    """The variant with media extensions (`+me`)."""
 
 
 class MigComputeFacts(msgspec.Struct, frozen=True):
@@ -54,7 +39,7 @@ class MigInstanceFacts(msgspec.Struct, frozen=True):
 
     id: int
     profile: int
-    """Number of its profile, as in `MigProfileFacts`."""
+    """Number of its profile, as in `MigProfileOffer`."""
     slices: int
     memory_mib: int
     placement: MigPlacement
@@ -77,7 +62,7 @@ class CardFacts(msgspec.Struct, frozen=True):
     mig_capable: bool = False
     """Whether the card has a MIG mode. What profiles it has may be told only while that is on."""
     mig_enabled: bool = False
-    mig_profiles: tuple[MigProfileFacts, ...] = ()
+    mig_profiles: tuple[MigProfileOffer, ...] = ()
     mig_instances: tuple[MigInstanceFacts, ...] = ()
     """Ordered by id; empty where MIG mode is off."""
 

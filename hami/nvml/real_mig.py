@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import pynvml
 
 from hami.core.errors import NvmlError
-from hami.core.model import MigPlacement
+from hami.core.model import MigPlacement, MigProfileOffer
 from hami.nvml.offered import NOT_OFFERED, offered, words
-from hami.nvml.probe import MigComputeFacts, MigInstanceFacts, MigProfileFacts
+from hami.nvml.probe import MigComputeFacts, MigInstanceFacts
 
 
 class _Kind(NamedTuple):
@@ -59,13 +59,13 @@ def is_enabled(card: Any) -> bool:
     return offered(lambda: bool(pynvml.nvmlDeviceGetMigMode(card)[0]), False)
 
 
-def read_profiles(card: Any) -> tuple[MigProfileFacts, ...]:
+def read_profiles(card: Any) -> tuple[MigProfileOffer, ...]:
     """The profiles that the card offers, the plain one of each size first."""
     profiles = (_read_profile(card, number, kind) for number, kind in _GI_PROFILES.items())
     return tuple(profile for profile in profiles if profile is not None)
 
 
-def read_instances(card: Any, profiles: Sequence[MigProfileFacts]) -> tuple[MigInstanceFacts, ...]:
+def read_instances(card: Any, profiles: Sequence[MigProfileOffer]) -> tuple[MigInstanceFacts, ...]:
     """The GPU instances that exist, half made ones too, by id.
 
     A process that may not administer MIG is not told of instances, but of the devices on them: enough to offer those.
@@ -142,11 +142,11 @@ def _destroy_instance(instance: Any) -> None:
     pynvml.nvmlGpuInstanceDestroy(instance)
 
 
-def _read_profile(card: Any, number: int, kind: _Kind) -> MigProfileFacts | None:
+def _read_profile(card: Any, number: int, kind: _Kind) -> MigProfileOffer | None:
     info = offered(lambda: _profile_info(card, number), None)
     if info is None:
         return None
-    return MigProfileFacts(
+    return MigProfileOffer(
         slices=kind.slices,
         memory_mib=int(info.memorySizeMB),
         slice_count=int(info.sliceCount),
@@ -200,7 +200,7 @@ def _devices(card: Any) -> dict[tuple[int, int], _Device]:
     return found
 
 
-def _by_devices(card: Any, profiles: Sequence[MigProfileFacts]) -> Iterator[MigInstanceFacts]:
+def _by_devices(card: Any, profiles: Sequence[MigProfileOffer]) -> Iterator[MigInstanceFacts]:
     """Instances as far as their devices tell: where they lie on the card is not known."""
     parts: dict[int, list[MigComputeFacts]] = {}
     sizes: dict[int, tuple[int, int]] = {}
@@ -225,7 +225,7 @@ def _by_devices(card: Any, profiles: Sequence[MigProfileFacts]) -> Iterator[MigI
 
 
 def _read_instance(
-    instance: Any, profile: MigProfileFacts, devices: dict[tuple[int, int], _Device]
+    instance: Any, profile: MigProfileOffer, devices: dict[tuple[int, int], _Device]
 ) -> MigInstanceFacts:
     info = pynvml.nvmlGpuInstanceGetInfo(instance)
     compute = []

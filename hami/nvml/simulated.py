@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hami.core.errors import ConfigError, NvmlError
-from hami.core.model import MigPlacement
+from hami.core.model import MigPlacement, MigProfileOffer
 from hami.nvml.probe import (
     CRITICAL_ERROR,
     ECC_DOUBLE_BIT,
@@ -19,7 +19,6 @@ from hami.nvml.probe import (
     Cards,
     HealthEvent,
     MigInstanceFacts,
-    MigProfileFacts,
     PairFacts,
     ProcessFacts,
 )
@@ -229,8 +228,8 @@ def _profile_numbers(profiles: Sequence[MigProfile]) -> list[int]:
     return numbers
 
 
-def _mig_profile(profile: MigProfile, number: int) -> MigProfileFacts:
-    return MigProfileFacts(
+def _mig_profile(profile: MigProfile, number: int) -> MigProfileOffer:
+    return MigProfileOffer(
         slices=profile.slices,
         memory_mib=profile.memory_mib,
         slice_count=profile.slice_count,

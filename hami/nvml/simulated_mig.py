@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from hami.core.errors import NvmlError
-from hami.core.model import MigPlacement
-from hami.nvml.probe import CardFacts, MigComputeFacts, MigInstanceFacts, MigProfileFacts
+from hami.core.model import MigPlacement, MigProfileOffer
+from hami.nvml.probe import CardFacts, MigComputeFacts, MigInstanceFacts
 
 PLAIN_NUMBERS: Final = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
 """The driver's number of the plain profile of each size."""
@@ -139,7 +139,7 @@ class SimulatedGeometry:
 
 
 def laid_out(
-    card: str, profiles: Sequence[MigProfileFacts], layout: Iterable[tuple[int, int]]
+    card: str, profiles: Sequence[MigProfileOffer], layout: Iterable[tuple[int, int]]
 ) -> tuple[MigInstanceFacts, ...]:
     """Instances by slices and start, as a profile's author lists them; those that no profile offers are left out."""
     found: list[MigInstanceFacts] = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hami.core.model import MigPlacement
+from hami.core.model import MigPlacement, MigProfileOffer
 from hami.deviceplugin.mig_cards import allowed_on, may_be_mig_card, name_of, profile_of
 from hami.deviceplugin.settings import PluginSettings
 from hami.deviceplugin.static_mig import sort_cards
-from hami.nvml.probe import CardFacts, MigInstanceFacts, MigProfileFacts
+from hami.nvml.probe import CardFacts, MigInstanceFacts
 from hami.vendors.nvidia.config import MigAllowlistEntry, NvidiaConfig
 from hami.vendors.nvidia.names import MODE_MIG
 
@@ -36,8 +36,8 @@ def test_a_card_that_can_do_no_mig_or_is_not_allowed_is_left_out() -> None:
 def test_names_where_the_driver_tells_no_memory() -> None:
     """The largest profile stands for the card."""
     profiles = (
-        MigProfileFacts(1, 4864, 1, 14, (MigPlacement(0, 1),), 0),
-        MigProfileFacts(7, 40448, 7, 98, (MigPlacement(0, 8),), 4),
+        MigProfileOffer(1, 4864, 1, 14, (MigPlacement(0, 1),), 0),
+        MigProfileOffer(7, 40448, 7, 98, (MigPlacement(0, 8),), 4),
     )
     card = CardFacts("GPU-a", 0, "A100", None, mig_capable=True, mig_profiles=profiles)
     assert [each.name for each in allowed_on(card, MIG_NODE).profiles] == ["1g.5gb", "7g.40gb"]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hami.core.errors import ConfigError, NvmlError
-from hami.nvml.probe import CRITICAL_ERROR, DeviceProbe, HealthEvent, MigProfileFacts, open_probe
+from hami.core.model import MigProfileOffer
+from hami.nvml.probe import CRITICAL_ERROR, DeviceProbe, HealthEvent, open_probe
 from hami.nvml.profile_file import find_profile, profiles_dir, read_profile
 from hami.nvml.simulated import made_uuid
 
@@ -38,7 +39,7 @@ async def test_cards_are_numbered_over_all_kinds(tmp_path: Path) -> None:
         (1, "NVIDIA A100-SXM4-40GB", 40960 * 1024 * 1024, 1, 1),
         (2, "Tesla T4", 15360 * 1024 * 1024, 1, 2),
     ]
-    assert isinstance(cards[0].mig_profiles[0], MigProfileFacts)
+    assert isinstance(cards[0].mig_profiles[0], MigProfileOffer)
     assert len(cards[0].mig_profiles[0].placements) == 2
 
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from hami.core.model import MigPlacement
+from hami.core.model import MigPlacement, MigProfileOffer
 from hami.vendors.nvidia.config import MigAllowlistEntry
 from hami.vendors.nvidia.mig_profiles import (
     AllowedProfiles,
-    ProfileOffer,
     allowed_profiles,
     find_offer,
     model_allowed,
@@ -17,10 +16,10 @@ from hami.vendors.nvidia.mig_profiles import (
 )
 
 A100 = (
-    ProfileOffer(1, 9728, 1, 14, tuple(MigPlacement(start, 1) for start in range(7))),
-    ProfileOffer(2, 19968, 2, 28, tuple(MigPlacement(start, 2) for start in (0, 2, 4))),
-    ProfileOffer(3, 40192, 3, 42, (MigPlacement(0, 4), MigPlacement(4, 4))),
-    ProfileOffer(7, 80896, 7, 98, (MigPlacement(0, 8),)),
+    MigProfileOffer(1, 9728, 1, 14, tuple(MigPlacement(start, 1) for start in range(7))),
+    MigProfileOffer(2, 19968, 2, 28, tuple(MigPlacement(start, 2) for start in (0, 2, 4))),
+    MigProfileOffer(3, 40192, 3, 42, (MigPlacement(0, 4), MigPlacement(4, 4))),
+    MigProfileOffer(7, 80896, 7, 98, (MigPlacement(0, 8),)),
 )
 ALLOWLIST = (
     MigAllowlistEntry(("A100-SXM4-80GB", "A100 80GB"), ("1g.10gb", "3g.40gb", "4g.40gb", "x", "7g.79gb")),
@@ -41,7 +40,7 @@ def test_the_first_entry_that_names_the_model_decides() -> None:
 
 
 def test_overlapping_placements_are_not_counted_twice() -> None:
-    offers = (ProfileOffer(7, 40000, 7, 98, tuple(MigPlacement(start, 4) for start in (0, 2, 4))),)
+    offers = (MigProfileOffer(7, 40000, 7, 98, tuple(MigPlacement(start, 4) for start in (0, 2, 4))),)
     assert allowed_profiles("A100", offers, ALLOWLIST).instances == 2
 
 
@@ -80,10 +79,10 @@ def test_names_of_variants() -> None:
 
 
 A100_40 = (
-    ProfileOffer(1, 4864, 1, 14, (MigPlacement(0, 1),), number=0),
-    ProfileOffer(3, 20096, 3, 42, (MigPlacement(0, 4), MigPlacement(4, 4)), number=2),
-    ProfileOffer(1, 9984, 1, 14, (MigPlacement(0, 2),), number=9),
-    ProfileOffer(1, 4864, 1, 14, (MigPlacement(6, 1),), number=7, media=True),
+    MigProfileOffer(1, 4864, 1, 14, (MigPlacement(0, 1),), number=0),
+    MigProfileOffer(3, 20096, 3, 42, (MigPlacement(0, 4), MigPlacement(4, 4)), number=2),
+    MigProfileOffer(1, 9984, 1, 14, (MigPlacement(0, 2),), number=9),
+    MigProfileOffer(1, 4864, 1, 14, (MigPlacement(6, 1),), number=7, media=True),
 )
 
 
@@ -122,10 +121,10 @@ def test_t31_models_match_by_words(part: str, model: str, matches: bool) -> None
 
 
 H100_80 = (
-    ProfileOffer(1, 9984, 1, 16, (MigPlacement(0, 1),)),
-    ProfileOffer(2, 20096, 2, 32, (MigPlacement(0, 2),)),
-    ProfileOffer(3, 40448, 3, 60, (MigPlacement(0, 4),)),
-    ProfileOffer(7, 81152, 7, 132, (MigPlacement(0, 8),)),
+    MigProfileOffer(1, 9984, 1, 16, (MigPlacement(0, 1),)),
+    MigProfileOffer(2, 20096, 2, 32, (MigPlacement(0, 2),)),
+    MigProfileOffer(3, 40448, 3, 60, (MigPlacement(0, 4),)),
+    MigProfileOffer(7, 81152, 7, 132, (MigPlacement(0, 8),)),
 )
 H100_LIST = (
     MigAllowlistEntry(("H100-94GB",), ("1g.12gb", "2g.24gb", "3g.47gb", "7g.94gb")),

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from hami.core.model import MigPlacement, MigProfile
+from hami.core.model import MigPlacement, MigProfile, MigProfileOffer
 from hami.vendors.nvidia.config import MigAllowlistEntry
 
 _NAME: Final = re.compile(r"([0-9]+)g\..+", re.ASCII)
@@ -17,21 +17,6 @@ _PRODUCT: Final = re.compile(r"[A-Z]+[0-9]+[A-Z]*", re.ASCII)
 _MEDIA_SUFFIX: Final = "+me"
 _MEMORY_EIGHTHS: Final = 8
 _MIB_PER_GIB: Final = 1024
-
-
-class ProfileOffer(msgspec.Struct, frozen=True):
-    """One GPU instance profile that the driver offers for a card, by its number of compute slices."""
-
-    slices: int
-    """The N of `Ng.…`."""
-    memory_mib: int
-    slice_count: int
-    multiprocessors: int
-    placements: tuple[MigPlacement, ...] = ()
-    number: int = -1
-    """The driver's number of the profile."""
-    media: bool = False
-    """The variant with media extensions (`+me`)."""
 
 
 class AllowedProfiles(msgspec.Struct, frozen=True):
@@ -61,7 +46,7 @@ def profile_name(slices: int, memory_mib: int, card_memory_mib: int, *, media: b
     return f"{part}{slices}g.{gib}gb{_MEDIA_SUFFIX if media else ''}"
 
 
-def find_offer(name: str, offers: Sequence[ProfileOffer], card_memory_mib: int) -> ProfileOffer | None:
+def find_offer(name: str, offers: Sequence[MigProfileOffer], card_memory_mib: int) -> MigProfileOffer | None:
     """The profile that a name means: the one called so, else the plain one of that many slices (spec/node 5.2)."""
     for offer in offers:
         if profile_name(offer.slices, offer.memory_mib, card_memory_mib, media=offer.media) == name:
@@ -71,7 +56,7 @@ def find_offer(name: str, offers: Sequence[ProfileOffer], card_memory_mib: int) 
 
 
 def allowed_profiles(
-    model: str, offers: Sequence[ProfileOffer], allowlist: Sequence[MigAllowlistEntry], card_memory_mib: int = 0
+    model: str, offers: Sequence[MigProfileOffer], allowlist: Sequence[MigAllowlistEntry], card_memory_mib: int = 0
 ) -> AllowedProfiles:
     """Profiles of the first entry whose models name the card; nothing if there is no such entry.
 
