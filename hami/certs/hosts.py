@@ -31,6 +31,7 @@ def checked(host: str) -> str:
 
 
 def is_address(text: str) -> bool:
+    """Whether a host is an IP address: those stand apart from DNS names in a certificate."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

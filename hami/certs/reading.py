@@ -21,6 +21,7 @@ def is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
 
 
 def system_now() -> datetime.datetime:
+    """The time of this machine, in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 

@@ -41,14 +41,17 @@ Told = Callable[[Mapping[str, Any] | None], None]
 
 
 def config_map(namespace: str, name: str) -> Watched:
+    """One ConfigMap by name."""
     return Watched("configmaps", name, namespace)
 
 
 def secret(namespace: str, name: str) -> Watched:
+    """One Secret by name."""
     return Watched("secrets", name, namespace)
 
 
 def webhook_configuration(name: str) -> Watched:
+    """One MutatingWebhookConfiguration by name."""
     return Watched("mutatingwebhookconfigurations", name, group=ADMISSION_GROUP)
 
 

@@ -43,10 +43,12 @@ def filtering_succeed(
 
 
 def binding_succeed(node: str, namespace: str, pod: str) -> str:
+    """Text of the event BindingSucceed, upstream's words (spec/scheduler 2.2)."""
     return f"Successfully binding node [{node}] to {namespace}/{pod}"
 
 
 def binding_failed_node(node: str) -> str:
+    """Text of a bind's failure where the node cannot be read, upstream's words."""
     return f"failed to get node {node}"
 
 

@@ -73,6 +73,8 @@ class TokenAction(enum.Enum):
 
 
 class TokenVerdict(msgspec.Struct, frozen=True):
+    """What to do about a token, and the fact that says so, for logs and events."""
+
     action: TokenAction
     why: str
 

@@ -133,10 +133,12 @@ def judge(card: CardFacts, holds: Holds, in_use: Collection[str]) -> Verdict:
 
 
 def used(instance: MigInstanceFacts, in_use: Collection[str]) -> bool:
+    """Whether a process runs on one of the instance's MIG devices, whose UUIDs are `in_use`."""
     return any(each.uuid in in_use for each in instance.compute)
 
 
 def overlapping(card: CardFacts, placement: MigPlacement) -> tuple[MigInstanceFacts, ...]:
+    """Instances on the card that hold a memory slice of the place."""
     return tuple(each for each in card.mig_instances if each.placement.overlaps(placement))
 
 

@@ -16,6 +16,7 @@ _TIME_SLICING: Final = "::"
 
 
 def replica_id(uuid: str, number: int) -> str:
+    """Kubelet's id of one share of a card (spec/node 2.4)."""
     return f"{uuid}-{number}"
 
 

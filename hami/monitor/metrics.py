@@ -56,10 +56,12 @@ Value = Callable[[CardOfContainer], float]
 
 
 def used_bytes(row: CardOfContainer) -> float:
+    """What all processes of the container hold of the card."""
     return row.total(lambda usage: usage.total_bytes)
 
 
 def limit_bytes(row: CardOfContainer) -> float:
+    """The container's share of the card; 0 for no limit."""
     return row.card.memory_limit_bytes
 
 

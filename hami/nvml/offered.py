@@ -27,6 +27,7 @@ def offered(read: Callable[[], R], otherwise: R) -> R:
 
 
 def text(value: str | bytes) -> str:
+    """What pynvml gave as bytes or text; what is no UTF-8 in it is replaced."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 

@@ -104,6 +104,7 @@ class Teller:
 
 
 def least(edits: Sequence[Edit]) -> list[int]:
+    """The smallest value that each edit may try, in its own unit."""
     return [edit.amount.lowest for edit in edits]
 
 

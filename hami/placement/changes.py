@@ -57,16 +57,19 @@ def amount_change(kind: ChangeKind, pod: Pod, amount: Amount, value: int, node: 
 
 
 def annotation_change(pod: Pod, key: str, node: str) -> Change:
+    """The pod fits on `node` without its annotation `key`."""
     text = f"drop the annotation {key}: {pod.annotations[key]}"
     return Change(ChangeKind.ANNOTATION, text, node, annotation=key)
 
 
 def uncordon_change(card_node: str, card: str, node: str) -> Change:
+    """The pod fits on `node` once a card takes new shares again."""
     text = f"take card {card} of node {card_node} out of the annotation {DEVICE_CORDON}"
     return Change(ChangeKind.UNCORDON, text, node, card=card, card_node=card_node)
 
 
 def wait_change(claim: Claim, node: str) -> Change:
+    """The pod fits on `node` once another pod ends."""
     memory_mib, core_percent = held(claim)
     text = f"wait until pod {claim.key} ends, which holds {memory_mib} MiB and {core_percent} % cores"
     return Change(ChangeKind.WAIT, f"{text} on node {claim.node}", node, pod=claim.key)

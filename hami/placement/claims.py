@@ -95,6 +95,7 @@ def allocated_texts(pod: Pod, registry: Registry) -> tuple[str, ...]:
 
 
 def flat_charges(charge: Charge) -> tuple[tuple[str, Use], ...]:
+    """A charge as pairs, its texts and sums shared by all that are equal: 50,000 pods are kept."""
     return tuple((sys.intern(device), _shared(use)) for device, use in charge.items())
 
 

@@ -41,6 +41,7 @@ def may_take_more(before: NodeState, now: NodeState) -> bool:
 
 
 def unknown_ids(cards: CardsView, uses: Iterable[str]) -> tuple[str, ...]:
+    """Ids in use that no registered card has, sorted; none while the node has no cards at all."""
     if not cards.devices:
         return ()
     registered = {device.id for device in cards.devices}

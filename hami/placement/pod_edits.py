@@ -19,6 +19,7 @@ def with_amount(pod: Pod, index: int, resource: str, amount: int) -> Pod:
 
 
 def without_annotation(pod: Pod, key: str) -> Pod:
+    """The pod as if the annotation `key` had not been written."""
     kept = {name: value for name, value in pod.annotations.items() if name != key}
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=kept))
 

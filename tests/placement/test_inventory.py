@@ -58,7 +58,10 @@ def test_reported_stamp_carries_its_zone() -> None:
         ("Requesting", 20, ""),
         (f"Requesting_{stamp(-90)}", 20, ""),
         (f"Requesting_{stamp(-90)}", None, "answered"),
-        (f"Requesting_{stamp(-10)}", None, ""),
+        (f"Requesting_{stamp(-60)}", None, "answered"),
+        (f"Requesting_{stamp(-59)}", None, ""),
+        (reported(-90), None, "silent"),
+        (reported(-89), None, ""),
     ],
 )
 def test_B40_B41_node_is_in_or_out(handshake: str | None, allocatable: int | None, problem: str) -> None:

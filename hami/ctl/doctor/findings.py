@@ -26,6 +26,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def is_trouble(finding: Finding) -> bool:
+    """Whether a finding makes `hami doctor` end with 1: notes do not."""
     return finding.severity is not Severity.NOTE
 
 

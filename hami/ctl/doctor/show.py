@@ -30,10 +30,12 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def print_json(report: Report) -> None:
+    """The report on stdout, for programs."""
     sys.stdout.write(json_text(report) + "\n")
 
 
 def print_text(report: Report) -> None:
+    """The report on stdout, for people: each finding, and what to do."""
     console = Console()
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
