@@ -14,6 +14,7 @@ from hami.apps.scheduler import Scheduler
 from hami.core import keys
 from hami.sim.apiserver.faults import GONE, INTERNAL, LATENCY, LOST_ANSWER, TOO_MANY, Fault
 from hami.sim.client import Informer
+from tests.apps.outcomes import bound, ours
 from tests.apps.rig import Rig, node, pod, rigged
 
 PODS = 24
@@ -33,10 +34,6 @@ async def busy(folder: Path) -> AsyncIterator[tuple[Rig, Scheduler, Informer]]:
             yield rig, replica, pods
         finally:
             await kube_scheduler.stop()
-
-
-def bound(pods: Informer) -> int:
-    return sum(bool(found["spec"].get("nodeName")) for found in pods.objects.values())
 
 
 async def all_is_well(rig: Rig, replica: Scheduler, pods: Informer, count: int = PODS) -> None:
@@ -164,11 +161,3 @@ async def test_forty_pods_of_one_job_on_one_node_cost_four_requests_each_and_no_
         print(f"40 pods on one node in {took_s:.1f} s, {writes} writes, {reads} reads")
         assert writes <= 4 * 40
         assert reads <= 40
-
-
-def ours(rig: Rig, verb: str, resource: str) -> int:
-    """Requests of `hami scheduler`."""
-    return sum(
-        seen.verb == verb and resource in ("", seen.resource) and seen.user_agent.startswith("hami/")
-        for seen in rig.api.seen
-    )

@@ -7,27 +7,9 @@ import contextlib
 import gc
 from pathlib import Path
 
-from hami.apps.scheduler import Scheduler
 from hami.core import keys
-from tests.apps.rig import LEASE, LEASE_SPACE, MERGE, Rig, node, pod, rigged
-
-
-def election(name: str) -> list[str]:
-    return [
-        "--leader-elect=true",
-        f"--leader-elect-resource-name={LEASE}",
-        f"--leader-elect-resource-namespace={LEASE_SPACE}",
-        f"--identity={name}",
-        f"--pod-name={name}",
-        "--pod-namespace=default",
-    ]
-
-
-async def two_replicas(rig: Rig) -> tuple[Scheduler, Scheduler]:
-    for name in ("a-1", "a-10"):
-        await rig.cluster.apply(pod(name, scheduler="default-scheduler"))
-    first, second = await asyncio.gather(rig.replica(*election("a-1")), rig.replica(*election("a-10")))
-    return first, second
+from tests.apps.elections import two_replicas
+from tests.apps.rig import MERGE, Rig, node, pod, rigged
 
 
 async def roles(rig: Rig) -> dict[str, str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hami.core import keys
 from hami.sim.apiserver.faults import LATENCY, Fault
+from tests.apps.elections import election, two_replicas
 from tests.apps.rig import Obj, node, pod, rigged
-from tests.apps.test_leadership import election, two_replicas
 
 
 def bind_args(created: Obj, node_name: str) -> Obj:

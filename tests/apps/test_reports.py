@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hami.sim.client import Informer
+from tests.apps.outcomes import bound, ours
 from tests.apps.rig import MERGE, Obj, Rig, node, pod, rigged
-from tests.apps.test_faults import bound, ours
 
 
 async def test_b56_objects_that_do_not_concern_us_are_never_written(tmp_path: Path) -> None:

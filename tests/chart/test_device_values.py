@@ -9,8 +9,8 @@ import yaml
 
 from hami.config import device_config
 from hami.vendors.nvidia.config import NvidiaConfig
+from tests.chart.nesting import nested
 from tests.chart.rendering import Object, RenderError, notes, one, pod_spec, render
-from tests.chart.test_values import nested
 
 ALLOWLIST = [{"models": ["A30"], "profiles": ["1g.6gb", "2g.12gb"]}]
 

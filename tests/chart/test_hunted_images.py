@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chart.test_images import INIT, install
+from tests.chart.installing import INIT, install
 
 
 @pytest.mark.parametrize("name", ["libvgpu.so", "libvgpu.so.1", "vgpu-info", "ld.so.preload"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,10 @@ import pytest
 from hami import __version__
 from hami.config.device_plugin import FLAGS
 from scripts import images
+from tests.chart.installing import install
 from tests.chart.rendering import ROOT
 
 DOCKERFILES = ("Dockerfile.scheduler", "Dockerfile.plugin")
-INIT = ROOT / "docker" / "vgpu-init.sh"
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
@@ -61,15 +60,6 @@ def test_name_changes_with_content_and_base_only() -> None:
 def test_an_unknown_image_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="no image 'hami': there are hami-scheduler, hami-device-plugin, kube-sched"):
         images.ensure("hami")
-
-
-def install(source: Path, target: Path) -> None:
-    subprocess.run(
-        ["sh", str(INIT), str(target)],
-        env={**os.environ, "VGPU_SOURCE": str(source)},
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
 
 
 def test_library_is_installed_under_its_version(tmp_path: Path) -> None:

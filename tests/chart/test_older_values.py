@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.chart.nesting import nested
 from tests.chart.rendering import RenderError, notes, render
-from tests.chart.test_values import nested
 
 OLDER: dict[str, tuple[Any, str]] = {
     "version": ("v2.3.12", "set global.imageTag"),

@@ -12,13 +12,8 @@ import yaml
 
 from scripts import chart
 from tests.chart import rendering
+from tests.chart.nesting import nested
 from tests.chart.rendering import CHART, CI_VALUES, UPSTREAM_VALUES, RenderError, images, notes, render, render_text
-
-
-def nested(path: str, value: Any) -> dict[str, Any]:
-    for key in reversed(path.split(".")):
-        value = {key: value}
-    return dict(value)
 
 
 def leaf_paths(values: dict[str, Any], known: Any, prefix: str = "") -> set[str]:

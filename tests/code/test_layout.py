@@ -31,6 +31,17 @@ def test_files_and_functions_are_short(folder: str) -> None:
     assert long == []
 
 
+def test_no_test_leans_on_another_test_module() -> None:
+    """What several need has a file of its own, whose name says what it is."""
+    leaning = [
+        f"{path}: {node.module}"
+        for path, tree in modules("tests")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("test_")
+    ]
+    assert leaning == []
+
+
 def errors(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
     """Classes of a module with the names of their bases."""
     for node in ast.walk(tree):

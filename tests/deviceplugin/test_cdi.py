@@ -14,13 +14,11 @@ from hami.core.container_edits import DeviceNode
 from hami.deviceplugin.cdi_files import CdiFiles, remove_cdi_files
 from hami.deviceplugin.host_devices import host_driver
 from hami.deviceplugin.settings import PluginSettings
-from hami.nvml.probe import CardFacts
 from hami.vendors.nvidia.cdi import CdiClass, CdiDevice, document, file_name
 from tests.deviceplugin.bench import A, B, Bench
 from tests.deviceplugin.calls import refused
+from tests.deviceplugin.cdi_cards import CARDS, GPU_FILE
 
-CARDS = (CardFacts("GPU-a", 0, "T4", 1, minor=4), CardFacts("GPU-b", 1, "T4", 1, minor=5))
-GPU_FILE = "k8s.device-plugin.nvidia.com-gpu.json"
 KIND = "k8s.device-plugin.nvidia.com/gpu"
 
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from hami.deviceplugin.cdi_files import CdiFiles
 from hami.deviceplugin.settings import PluginSettings
 from tests.deviceplugin.bench import A, Bench
-from tests.deviceplugin.test_cdi import CARDS, GPU_FILE
+from tests.deviceplugin.cdi_cards import CARDS, GPU_FILE
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_text("{")], ids=["removed", "changed"])

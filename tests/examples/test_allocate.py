@@ -15,7 +15,7 @@ from hami.placement.names import NodeNames
 from hami.sim.profiles import FOLDER as PROFILES
 from hami.vendors.nvidia.names import TO_ALLOCATE_KEY
 from tests.deviceplugin.bench import NODE, A, bench
-from tests.examples.test_examples import CARDS, FILES, MEMORY, admitted, pods_of
+from tests.examples.example_pods import CARDS, FILES, MEMORY, admitted, pods_of
 from tests.placement.fakes import REGISTRY, card, make_node, make_world
 
 CORES = "nvidia.com/gpucores"

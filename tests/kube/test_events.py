@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import msgspec
 import pytest
 
 from hami.kube import events as events_module
@@ -18,30 +15,12 @@ from hami.placement.ports import EventSink
 from hami.sim.apiserver import ApiServer
 from hami.sim.apiserver.faults import Fault
 from tests.kube.objects import make_node, make_pod
+from tests.kube.recorded import events, running
 
 
 def as_port(recorder: EventRecorder) -> EventSink:
     """mypy proves here that the recorder implements the port."""
     return recorder
-
-
-@asynccontextmanager
-async def running(recorder: EventRecorder) -> AsyncIterator[EventRecorder]:
-    task = asyncio.create_task(recorder.run())
-    await asyncio.sleep(0)
-    try:
-        yield recorder
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def events(client: ApiClient, namespace: str = "default") -> list[dict[str, Any]]:
-    listed: dict[str, list[dict[str, Any]]] = msgspec.json.decode(
-        await client.request("GET", paths.events_in(namespace))
-    )
-    return listed["items"]
 
 
 async def test_a_pod_event_is_what_describe_shows(client: ApiClient) -> None:

@@ -15,8 +15,8 @@ from hami.kube.client import ApiClient
 from hami.kube.events import EventRecorder
 from hami.kube.ratelimit import Lane
 from hami.kube.urgent import Urgent
-from tests.kube.test_events import events as listed
-from tests.kube.test_events import running
+from tests.kube.recorded import events as listed
+from tests.kube.recorded import running
 
 LONG_S = 60.0
 POD = Pod(metadata=ObjectMeta(namespace="default", name="p1", uid="u1"))

@@ -12,20 +12,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hami.core.keys import MIG_ALLOCATIONS
-from hami.core.objects import Container, ObjectMeta, Pod, PodSpec
+from hami.core.objects import Pod
 from hami.monitor.monitor import Monitor
-from hami.monitor.pods import PodBook
-from hami.monitor.settings import MonitorSettings
-from hami.nvml.probe import open_probe
+from tests.monitor.monitored import PROFILE, monitor, pod
 from tests.monitor.regions import container, region
 
 GOLDEN = Path(__file__).parents[1] / "golden/metrics"
-PROFILE = """
-cards:
-  - {model: NVIDIA A100-SXM4-40GB, memory_mib: 40960, used_mib: 5000, gpu_percent: 71, uuids: [GPU-a]}
-  - {model: Tesla T4, memory_mib: 15360, uuids: [GPU-b]}
-  - {model: GB10, memory_mib: null, gpu_percent: 3, uuids: [GPU-c]}
-"""
 LONG_UUID = "GPU-11111111-2222-3333-4444-555555555555"
 SLICE = {"containerIndex": 1, "deviceIndex": 0, "gpuUUID": "GPU-b", "profile": "1g.5gb"}
 IDENTITY = {"migUUID": "MIG-1", "gpuInstanceID": 7, "computeInstanceID": 0}
@@ -33,24 +25,6 @@ MIG = [
     SLICE | IDENTITY | {"placement": {"start": 0, "size": 1}},
     SLICE | {"deviceIndex": 1, "placement": {"start": 1, "size": 1}},
 ]
-
-
-def pod(uid: str, name: str, **annotations: str) -> Pod:
-    spec = PodSpec(init_containers=(Container(name="init"),), containers=(Container(name="main"),))
-    return Pod(metadata=ObjectMeta(name=name, namespace="team", uid=uid, annotations=annotations or None), spec=spec)
-
-
-async def no_pods() -> list[Pod]:
-    return []
-
-
-def monitor(tmp_path: Path, *pods: Pod, legacy: bool = False) -> Monitor:
-    profile = tmp_path / "profile.yaml"
-    profile.write_text(PROFILE)
-    book = PodBook()
-    book.replaced(list(pods))
-    settings = MonitorSettings(node_name="n1", vgpu_dir=tmp_path, legacy_metrics=legacy)
-    return Monitor(settings, open_probe(f"sim:{profile}", node_name="n1"), book, no_pods)
 
 
 def busy_node(tmp_path: Path) -> list[Pod]:

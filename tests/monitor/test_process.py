@@ -19,8 +19,8 @@ import pytest
 
 from hami.shim.layout import read_region
 from hami.sim.cluster import SimCluster
+from tests.monitor.monitored import PROFILE
 from tests.monitor.regions import MIB, container, region
-from tests.monitor.test_metrics import PROFILE
 
 NODE = "gpu-node"
 START = "import sys; from hami.apps.cli import main; sys.exit(main())"

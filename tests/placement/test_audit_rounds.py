@@ -13,7 +13,7 @@ from hami.obs import metrics
 from hami.placement.auditor import Auditor, Difference
 from tests.placement.fake_api import FakeEvents
 from tests.placement.fakes import annotated, make_node, make_pod, make_world
-from tests.placement.test_auditor import Listed
+from tests.placement.listed import Listed
 from tests.placement.virtual import SkewedClock, VirtualLoop
 
 ONE = "GPU-0,NVIDIA,1000,10:;"

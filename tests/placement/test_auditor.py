@@ -3,46 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 
 import msgspec
 import pytest
 
 from hami.core import keys
-from hami.core.errors import NotFoundError
 from hami.core.model import Use
 from hami.core.objects import Pod
 from hami.obs import metrics
 from hami.placement.auditor import Auditor
 from hami.placement.claims import ClaimState
 from hami.placement.world import World
+from tests.placement.costly_clock import CostlyClock
 from tests.placement.fake_api import FakeEvents
 from tests.placement.fakes import NVIDIA, FakeClock, annotated, container, make_node, make_pod, make_world
-from tests.placement.test_world import CostlyClock
+from tests.placement.listed import Listed
 
 
 def bound_pod(name: str, memory_mib: int = 1000, *, node: str = "n1", text: str | None = None, version: int = 5) -> Pod:
     allocated = f"GPU-0,NVIDIA,{memory_mib},10:;" if text is None else text
     pod = make_pod(name, version=version, annotations={NVIDIA.allocated_key: allocated, keys.VGPU_NODE: node})
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
-
-
-class Listed:
-    """The API server's pods; `on_read` happens at each live read, as the watch may catch up meanwhile."""
-
-    def __init__(self, *pods: Pod) -> None:
-        self.pods = {pod.metadata.name: pod for pod in pods}
-        self.on_read: Callable[[], object] = lambda: None
-
-    async def pod_pages(self) -> AsyncIterator[list[Pod]]:
-        for pod in list(self.pods.values()):
-            yield [pod]
-
-    async def get_pod(self, namespace: str, name: str) -> Pod:
-        self.on_read()
-        if name not in self.pods:
-            raise NotFoundError(404, "NotFound", name)
-        return self.pods[name]
 
 
 class Setup:

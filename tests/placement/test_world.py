@@ -8,17 +8,9 @@ import tracemalloc
 
 from hami.placement.engine import Engine
 from hami.placement.names import NodeNames
-from hami.placement.slicer import SLICE_S
 from tests.placement.complete_lists import nodes_replaced, pods_replaced
-from tests.placement.fakes import FakeClock, annotated, container, make_node, make_pod, make_world
-
-
-class CostlyClock(FakeClock):
-    """Every look at the time costs a tenth of a slice."""
-
-    def monotonic_s(self) -> float:
-        self.now_s += SLICE_S / 10
-        return self.now_s
+from tests.placement.costly_clock import CostlyClock
+from tests.placement.fakes import annotated, container, make_node, make_pod, make_world
 
 
 async def turns_of_others(work: object) -> int:

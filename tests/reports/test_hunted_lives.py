@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.reports.site import SIDECAR, Object, Site, card, gpu, pod, typed
-from tests.reports.test_odd_annotations import HANDSHAKE, stamp
+from tests.reports.stamps import HANDSHAKE, stamp
 
 WHOLE = "GPU-a,NVIDIA,16384,100:;"
 _numbers = itertools.count()

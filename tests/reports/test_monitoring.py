@@ -20,8 +20,8 @@ from hami.web import card_metrics
 from hami.web.node_families import POD_LABELS
 from tests.chart.rendering import container as container_of
 from tests.chart.rendering import render
+from tests.monitor.monitored import monitor, no_pods, pod
 from tests.monitor.regions import MIB, container, region
-from tests.monitor.test_metrics import monitor, no_pods, pod
 from tests.placement.fakes import make_node, make_world
 from tests.web.asgi_client import call
 

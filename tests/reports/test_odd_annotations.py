@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.placement.fakes import START_UNIX_S
 from tests.reports.site import MODEL, Site, card, gpu, pod, typed
+from tests.reports.stamps import HANDSHAKE, stamp
 
 REGISTER = "hami.io/node-nvidia-register"
 GOOD = json.dumps([card("GPU-bad-0")])
@@ -117,13 +116,6 @@ async def test_b38_what_holds_nothing_here_closes_nothing(text: str) -> None:
 
 
 # --- B40, B41: handshakes ---
-
-HANDSHAKE = "hami.io/node-handshake"
-
-
-def stamp(age_s: float, zone_h: float = 0.0, layout: str = "%Y-%m-%d %H:%M:%S") -> str:
-    zone = timezone(timedelta(hours=zone_h))
-    return (datetime.fromtimestamp(START_UNIX_S, UTC) - timedelta(seconds=age_s)).astimezone(zone).strftime(layout)
 
 
 @pytest.mark.parametrize("allocatable", [10, None])

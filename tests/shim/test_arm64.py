@@ -10,8 +10,8 @@ import pytest
 
 from tests.shim import harness
 from tests.shim.conftest import CLIENTS, absent
-from tests.shim.test_library import OLDEST_GLIBC
-from tests.shim.test_resolution import hooked
+from tests.shim.glibc import OLDEST_GLIBC
+from tests.shim.hooks import hooked
 
 
 @pytest.fixture(scope="module")

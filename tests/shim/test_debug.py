@@ -8,7 +8,7 @@ import sys
 
 from tests.shim import harness
 from tests.shim.conftest import ContainerFactory, absent
-from tests.shim.test_nvml import QUERY
+from tests.shim.nvml_query import QUERY
 
 
 def test_gdb_stops_in_our_memory_query(container: ContainerFactory) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.shim import harness
-from tests.shim.test_routes import ROUTES, WAYS
+from tests.shim.route_names import ROUTES, WAYS
 
 PAGE = harness.HERE.parents[1] / "docs" / "explanation" / "shim-faults.md"
 ROW = re.compile(r"^\| (\d+) \| (.+?) \| ([TCPO]) \| (.+) \|$", re.MULTILINE)

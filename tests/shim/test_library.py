@@ -9,9 +9,8 @@ from pathlib import Path
 from tests.shim import harness
 from tests.shim.conftest import ContainerFactory
 from tests.shim.container import Container
-from tests.shim.test_resolution import hooked
-
-OLDEST_GLIBC = (2, 17)
+from tests.shim.glibc import OLDEST_GLIBC
+from tests.shim.hooks import hooked
 
 
 def _output(*command: str) -> str:

@@ -7,28 +7,7 @@ import pytest
 from tests.shim.conftest import ContainerFactory
 from tests.shim.container import card, kill
 from tests.shim.harness import MIB
-
-ONE_PROCESS = (
-    "unknown_free",
-    "null_outputs",
-    "no_context",
-    "address_reuse",
-    "many_blocks",
-    "threads_start_together",
-    "async_churn",
-    "managed_is_managed",
-    "process_untouched",
-    "export_table_untouched",
-)
-SEVERAL = (
-    "fork_leaves_parent",
-    "fork_child_tries",
-    "fork_before_init",
-    "exec_forgets",
-    "vfork_exec",
-    "ipc_charged_once",
-    "vmm_import_charged_once",
-)
+from tests.shim.process_programs import ONE_PROCESS, REPLAYS, SEVERAL
 
 
 @pytest.mark.parametrize("scenario", ["pools_without_sync", "keeping_pool_plain_free", "context_takes_all"])
@@ -113,17 +92,6 @@ def test_oldest_and_newest_driver(container: ContainerFactory, cuda: str) -> Non
     for scenario in ("unknown_free", "no_context", "async_churn"):
         done = container(limit_mib=1024, cuda=cuda).run("scenarios", scenario)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-REPLAYS = (
-    "expandable_segments",
-    "nccl_buffers",
-    "graph_capture",
-    "captured_temporaries",
-    "graph_without_trim",
-    "pinned_offload",
-    "caching_allocator",
-)
 
 
 @pytest.mark.parametrize("replay", REPLAYS)

@@ -3,7 +3,6 @@ itself or our hook of exactly that symbol (HAMi-core#57, #71, #178, #233, #320, 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -11,15 +10,10 @@ import pytest
 from tests.shim import harness
 from tests.shim.conftest import ContainerFactory
 from tests.shim.container import json_lines
+from tests.shim.hooks import hooked
 
 OURS, DRIVERS = "libvgpu.so", "libcuda.so.1"
 Row = dict[str, Any]
-
-
-def hooked() -> set[str]:
-    """Symbols that the shim answers for (hami/shim/src/hooks.def)."""
-    text = (harness.SHIM_SOURCES / "src" / "hooks.def").read_text()
-    return set(re.findall(r"^HOOK\(\w+, (\w+),", text, re.MULTILINE))
 
 
 def _answers(rows: list[Row]) -> dict[tuple[str, str, int, int], Row]:

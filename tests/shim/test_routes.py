@@ -6,7 +6,6 @@ trace, a free gives back. The same program without the shim exceeds the limit (n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,20 +17,13 @@ from tests.shim import harness
 from tests.shim.conftest import make_container
 from tests.shim.container import card as stand_in_card
 from tests.shim.container import json_lines
+from tests.shim.route_names import ROUTES, WAYS
 
 LIMIT_MIB = 1024
 REQUEST_MIB = 64
 OUT_OF_MEMORY = 2
-WAYS = ("link", "dlsym", "default", "next", "dlvsym", "nested", "proc1", "proc2")
 
 
-def _routes() -> Iterator[tuple[str, bool, tuple[str, ...]]]:
-    text = (harness.HERE / "programs" / "routes.c").read_text()
-    for name, charged, needs in re.findall(r'\{\s*"([^"]+)",\s*(true|false),\s*\{([^}]*)\}', text):
-        yield name, charged == "true", tuple(re.findall(r'"(\w+)"', needs))
-
-
-ROUTES = tuple(_routes())
 _SINCE = {symbol: since for _, symbol, since, _ in harness.exports()}
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.shim import harness
 from tests.shim.conftest import ContainerFactory, absent
 from tests.shim.container import Container, card
-from tests.shim.test_processes import ONE_PROCESS, REPLAYS, SEVERAL
+from tests.shim.process_programs import ONE_PROCESS, REPLAYS, SEVERAL
 
 RUNTIMES = {"address,undefined": "libasan.so", "thread": "libtsan.so"}
 PROGRAMS = [

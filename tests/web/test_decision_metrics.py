@@ -10,8 +10,8 @@ from hami.obs import metrics
 from tests.placement.bind_setup import Setup
 from tests.placement.fakes import make_pod
 from tests.tools.waiting import until
-from tests.web.test_extender import Site, pod
-from tests.web.test_webhook import body as review
+from tests.web.extender_site import Site, pod
+from tests.web.review_bodies import body as review
 
 
 def counted(name: str, **labels: str) -> float:

@@ -15,7 +15,7 @@ from hami.placement.engine import Engine
 from hami.web import app, wire
 from hami.web.extender import Extender
 from hami.web.webhook import Webhook
-from tests.web.test_extender import Site, pod
+from tests.web.extender_site import Site, pod
 
 ROUTES = ("/filter", "/bind", "/webhook")
 DEEP = b'{"a":' * 20_000 + b"1" + b"}" * 20_000

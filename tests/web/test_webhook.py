@@ -15,6 +15,7 @@ from hami.vendors.nvidia.config import NvidiaConfig
 from hami.vendors.nvidia.device import Nvidia
 from hami.web.webhook import MAX_BODY_BYTES, Webhook
 from tests.web.asgi_client import call
+from tests.web.review_bodies import body
 
 REVIEW = functools.partial(admission.review, registry=(Nvidia(NvidiaConfig()),), settings=admission.AdmissionSettings())
 WEBHOOK = Webhook(REVIEW)
@@ -24,11 +25,6 @@ def pod(**limits: object) -> dict[str, Any]:
     resources = {"limits": {f"nvidia.com/{name}": value for name, value in limits.items()}}
     spec = {"schedulerName": "default-scheduler", "containers": [{"name": "c", "resources": resources}]}
     return {"metadata": {"name": "p", "namespace": "default"}, "spec": spec}
-
-
-def body(version: str, obj: Any) -> bytes:
-    request = {"uid": "r-1", "operation": "CREATE", "namespace": "default", "object": obj}
-    return json.dumps({"apiVersion": version, "kind": "AdmissionReview", "request": request}).encode()
 
 
 async def review(content: bytes, content_type: str = "application/json") -> dict[str, Any]:
