@@ -15,6 +15,7 @@ import msgspec
 
 from hami.certs import make
 from hami.core.errors import HamiError
+from hami.ctl.demo import ground
 from hami.ctl.demo.processes import START_LIMIT_S, HamiProcess
 from hami.kube.client import ApiClient
 from hami.sim import profiles
@@ -84,6 +85,7 @@ class Stage:
 
     async def _start(self) -> None:
         self._folder = Path(self._exits.enter_context(tempfile.TemporaryDirectory(prefix="hami-demo-")))
+        ground.check(self._folder, [_node_name(profile) for profile in self._hardware])
         self.logs.mkdir()
         (self._folder / "device-config.yaml").write_text(DEVICE_CONFIG)
         self._cluster = await self._exits.enter_async_context(SimCluster(directory=self._folder))
@@ -141,8 +143,9 @@ class Stage:
         )
 
     async def _start_node(self, profile: str) -> None:
-        kind = Path(profile).stem.lower()
-        name = f"node-{kind}" if f"node-{kind}" not in self.nodes else f"node-{kind}-{len(self.nodes)}"
+        name = _node_name(profile)
+        if name in self.nodes:
+            name = f"{name}-{len(self.nodes)}"
         self.nodes[name] = profile
         folder = self._folder / name
         for part in ("plugins", "cdi", "lock"):
@@ -204,3 +207,7 @@ class Stage:
     async def post(self, path: str, document: dict[str, Any]) -> Any:
         """Creates an object. Raises ApiError, TransportError."""
         return msgspec.json.decode(await self.client.request("POST", path, msgspec.json.encode(document)))
+
+
+def _node_name(profile: str) -> str:
+    return f"node-{Path(profile).stem.lower()}"
