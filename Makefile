@@ -62,7 +62,7 @@ cluster-up: $(STAMP) ## The same cluster in the background; prints its kubeconfi
 cluster-down: $(STAMP) ## Ends that cluster; nothing is left
 	@$(BIN)/python -m tests.helm.up down
 
-demo: $(STAMP) ## Three simulated GPU nodes, ten pods and their stories, on this machine (ARGS="--serve")
+demo: $(STAMP) ## Three simulated GPU nodes, eleven pods and their stories, on this machine (ARGS="--serve")
 	@$(BIN)/hami demo $(ARGS)
 
 control-plane: $(STAMP) ## A real control plane in the foreground (NODES=3 PROFILE=a100)

@@ -24,7 +24,7 @@ COMMANDS: Final = {
     "explain": ("hami.apps.explain", "why a pod fits or not, card by card, and what would help"),
     "doctor": ("hami.apps.doctor", "what is wrong with sharing in a cluster, and what to do"),
     "dev": ("hami.apps.dev", "helpers for development: scheduler-config"),
-    "demo": ("hami.apps.demo", "three simulated GPU nodes, ten pods and their stories, on this machine"),
+    "demo": ("hami.apps.demo", "three simulated GPU nodes, eleven pods and their stories, on this machine"),
 }
 KUBECTL_COMMANDS: Final = ("demo", "explain", "doctor")
 DAEMONS: Final = ("scheduler", "device-plugin", "monitor")

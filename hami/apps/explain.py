@@ -14,6 +14,8 @@ from hami.config import device_config
 from hami.config.flags import labels
 from hami.core.errors import ConfigError, HamiError
 from hami.core.model import Policies
+from hami.core.policies import unknown_policy
+from hami.core.policy_words import NODE_POLICIES
 from hami.core.request import split_words
 from hami.ctl.explain import cluster
 from hami.ctl.explain.cluster import Snapshot
@@ -71,14 +73,23 @@ def _parser() -> argparse.ArgumentParser:
 def _answer(flags: argparse.Namespace) -> int:
     question = _question(flags)
     config = device_config.read(Path(flags.device_config_file)).nvidia if flags.device_config_file else NvidiaConfig()
-    policies = Policies(node=flags.node_scheduler_policy, device=split_words(flags.gpu_scheduler_policy))
+    rules = _rules(flags, Nvidia(config))
+    snapshot = _dumped(flags.dump) if flags.dump else asyncio.run(_live(flags.kubeconfig))
+    return run(question, snapshot, rules)
+
+
+def _rules(flags: argparse.Namespace, vendor: Nvidia) -> Rules:
+    """What the scheduler is told by the flags of these names, refused as it refuses them."""
+    device = split_words(flags.gpu_scheduler_policy) or ("spread",)
+    policies = Policies(node=flags.node_scheduler_policy, device=device)
+    if problem := unknown_policy(policies):
+        flag = "node" if policies.node not in NODE_POLICIES else "gpu"
+        raise ConfigError(f"--{flag}-scheduler-policy: {problem}")
     try:
         selector = labels(flags.node_label_selector)
     except ValueError as error:
-        raise ConfigError(f"--node-label-selector: {error}") from error
-    rules = Rules((Nvidia(config),), policies, flags.scheduler_name, selector)
-    snapshot = _dumped(flags.dump) if flags.dump else asyncio.run(_live(flags.kubeconfig))
-    return run(question, snapshot, rules)
+        raise ConfigError(f"--node-label-selector: {flags.node_label_selector!r} is not allowed: {error}") from error
+    return Rules((vendor,), policies, flags.scheduler_name, selector)
 
 
 def _question(flags: argparse.Namespace) -> Question:

@@ -263,6 +263,12 @@ def test_story_of_a_bound_pod(run: Cli) -> None:
         (["default/p", "--nonsense"], "--nonsense"),
         (["default/p", "-o", "yaml"], "yaml"),
         (["-f", "/nonexistent.yaml"], "No such file"),
+        (["default/p", "--node-scheduler-policy", "spred"], "--node-scheduler-policy: unknown policy 'spred'"),
+        (["default/p", "--gpu-scheduler-policy", "spread,nope"], "--gpu-scheduler-policy: unknown policy 'nope'"),
+        (
+            ["default/p", "--node-label-selector", "gpu"],
+            "--node-label-selector: 'gpu' is not allowed: expected key=value",
+        ),
     ],
 )
 def test_bad_use_is_2(run: Cli, argv: list[str], problem: str) -> None:
