@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -37,7 +38,7 @@ def test_no_test_leans_on_another_test_module() -> None:
         f"{path}: {node.module}"
         for path, tree in modules("tests")
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("test_")
+        if isinstance(node, ast.ImportFrom) and re.fullmatch(r"tests\..*\.test_\w+", node.module or "")
     ]
     assert leaning == []
 
