@@ -70,6 +70,18 @@ def test_without_refused_pods_room_is_no_news(sleeper: Waking) -> None:
     assert sleeper.overtaken(nobody_is_gone) == ""
 
 
+def test_of_too_many_the_one_refused_longest_ago_is_forgotten(sleeper: Waking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waking, "_MOST_PODS", 2)
+    for uid in ("a", "b", "a", "c"):
+        sleeper.refused(uid)
+    sleeper.unseen_room("n1")
+    assert sleeper.overtaken(lambda uid: uid != "a") == "n1", "refused again, so not the oldest"
+    for uid in ("a", "b", "a", "c"):
+        sleeper.refused(uid)
+    sleeper.unseen_room("n1")
+    assert sleeper.overtaken(lambda uid: uid != "b") == ""
+
+
 class Writes:
     """Nodes written to; with `failing` each write fails."""
 
