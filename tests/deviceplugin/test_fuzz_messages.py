@@ -1,4 +1,4 @@
-"""2,500 random gRPC messages and 2,500 preferences over the wire (`make soak`: ten times that): answered, or refused."""
+"""2,500 random gRPC messages and 2,500 preferences over the wire (`make soak`: ten times that): answered or refused."""
 
 from __future__ import annotations
 

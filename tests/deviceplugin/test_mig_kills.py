@@ -1,4 +1,4 @@
-"""Mode mig: what a plugin finds when it starts, after a kill at any step, after a reboot, beside pods of older releases."""
+"""Mode mig: what a plugin finds when it starts: after a kill at any step, a reboot, beside pods of older releases."""
 
 from __future__ import annotations
 
