@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -23,6 +24,9 @@ STOP_LIMIT_S: Final = 5.0
 """How long requests under way may take when the process ends."""
 
 
+_PORT: Final = re.compile(r"[0-9]{1,5}")
+
+
 class Address(msgspec.Struct, frozen=True):
     """Where to listen. `https` needs a TLS context. A host of "" means every interface; port 0 any free port."""
 
@@ -37,9 +41,11 @@ def parse_address(text: str, *, default_https: bool, flag: str) -> Address:
     if not separator:
         scheme, rest = ("https" if default_https else "http"), text
     host, colon, port = rest.rstrip("/").rpartition(":")
-    if scheme not in ("http", "https") or not colon or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"--{flag}: {text!r} is no address: expected [http://|https://]HOST:PORT")
-    return Address(scheme == "https", host.strip("[]"), int(port))
+    if scheme not in ("http", "https") or not colon or not _PORT.fullmatch(port) or int(port) > 65535:
+        raise ConfigError(f"--{flag}: {text[:200]!r} is no address: expected [http://|https://]HOST:PORT")
+    if (inner := host.removeprefix("[").removesuffix("]")) != host and f"[{inner}]" != host:
+        raise ConfigError(f"--{flag}: {text[:200]!r} is no address: a [ without its ], or the other way round")
+    return Address(scheme == "https", inner, int(port))
 
 
 class Listener:

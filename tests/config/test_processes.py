@@ -176,3 +176,11 @@ def test_plugin_refusals(flags: list[str], words: list[str]) -> None:
 )
 def test_addresses(text: str, address: Address) -> None:
     assert parse_address(text, default_https=False, flag="x") == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", "h", "h:", "h:65536", "h:-1", "h:²", "h:٣", "h:" + "9" * 5000, "[::1:80", "::1]:80", "ftp://h:1"]
+)
+def test_what_is_no_address_is_told_what_one_is(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--x: .* is no address"):
+        parse_address(text, default_https=False, flag="x")
