@@ -163,7 +163,15 @@ async def test_a_role_label_that_somebody_took_away_is_written_again(client: Api
             label.saw(await KubeWriter(client).get_pod("default", "me"))
             await until_answered(lambda: labelled(client, "me", "leader"), "the label, again")
         assert await labelled(client, "other", "")
-        label.saw(await KubeWriter(client).get_pod("default", "me"))
+
+    idle = RoleLabel(KubeWriter(client), "default", "me")
+    idle.saw(await KubeWriter(client).get_pod("default", "other"))
+    assert not idle._news.is_set(), "it has no role yet"
+    idle.set(True)
+    idle._news.clear()
+    for pod in ("me", "other"):
+        idle.saw(await KubeWriter(client).get_pod("default", pod))
+    assert not idle._news.is_set(), "the label is right, and another's is not ours"
 
     slow = RoleLabel(KubeWriter(client), "default", "me", pause_s=3600)
     slow.set(True)
