@@ -221,7 +221,12 @@ class Binder:
             room = use.slots <= device.slots and use.memory_mib <= device.memory_mib
             if not (device.healthy and room and use.core_percent <= device.core_percent):
                 return False
-        return True
+        return self._slices_are_free(claim)
+
+    def _slices_are_free(self, claim: Claim) -> bool:
+        """Whether no other pod holds any of the claim's MIG slices: room on the card alone does not say so."""
+        others = self._world.ledger.slices(claim.node, claim.uid) if claim.slices else {}
+        return not any(place.overlaps(held) for card, place in claim.slices for held in others.get(card, ()))
 
     def _fit_again(self, call: BindCall, pod: Pod, request: PodRequest) -> None:
         """Fits the pod on this node as it is now; the reservation was lost or does not hold any more."""

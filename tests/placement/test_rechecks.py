@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from hami.core import keys
-from hami.core.model import Device
+from hami.core.codec import MigAllocation, decode_mig_allocations, encode_mig_allocations
+from hami.core.model import Device, MigPlacement, MigProfile
 from hami.core.objects import Node
 from tests.placement.bind_setup import Setup
-from tests.placement.fakes import NVIDIA, REGISTRY, card, container, make_node, make_pod, with_phase
+from tests.placement.fakes import NVIDIA, REGISTRY, annotated, card, container, make_node, make_pod, with_phase
 
 CHOSEN = "GPU-0"
 ASKED = {"nvidia.com/use-gputype": "A100", "nvidia.com/vgpu-mode": "hami-core"}
@@ -155,3 +156,30 @@ async def test_a_pod_without_shares_may_have_some_under_other_rules() -> None:
     setup.world.take_rules(REGISTRY)
     assert await setup.bind("q") == ""
     assert setup.api.count("get_pod") == 1, "what it asks for is looked up"
+
+
+PROFILE = MigProfile("3g.20gb", 19968, 42, 4, (MigPlacement(0, 4), MigPlacement(4, 4)))
+
+
+@pytest.mark.parametrize("moment", ["before", "in the list of pods"])
+@pytest.mark.parametrize(("theirs", "ours"), [(0, 4), (4, 0)])
+async def test_a_slice_that_another_pod_was_given_meanwhile_is_exchanged(moment: str, theirs: int, ours: int) -> None:
+    """Two leaders: the card has room and slots for both, but not the same slice."""
+    setup = Setup()
+    setup.strange_epoch()
+    register(setup, [card(0, memory_mib=40000, slots=7, mode="mig", mig_profiles=(PROFILE,))])
+    setup.reserve(make_pod("p", container(memory_mib=15000)))
+    claim = setup.world.ledger.get("uid-p")
+    assert claim is not None
+    assert claim.slices == (("GPU-0", MigPlacement(4, 4)),)
+    mig = MigAllocation(0, 0, "GPU-0", "3g.20gb", MigPlacement(theirs, 4))
+    notes = {keys.MIG_ALLOCATIONS: encode_mig_allocations([mig])}
+    other = annotated(make_pod("q", annotations=notes), "n1", "GPU-0,NVIDIA,19968,42:;", phase="success")
+    if moment == "before":
+        setup.api.put_pod(other)
+    else:
+        setup.api.hooks["patch_node", "before"] = lambda: setup.api.pods.update({("default", "q"): other})
+    assert await setup.bind() == ""
+    (held,) = decode_mig_allocations(setup.api.pod("p").annotations[keys.MIG_ALLOCATIONS], "p")
+    assert held.placement == MigPlacement(ours, 4)
+    assert setup.api.count("list_pods") == 1
