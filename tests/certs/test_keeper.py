@@ -3,111 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import datetime
 import json
 import ssl
-from collections.abc import Mapping
 from typing import Any
 
-import jsonpatch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hami.certs import kept
-from hami.certs.keeper import CertificateKeeper, KeeperSettings
-from hami.certs.kept import Kept
+from hami.certs.keeper import CertificateKeeper
 from hami.certs.reload import ServingContext
-from hami.core.errors import ApiError, CertificateError, ConflictError, InvalidError, NotFoundError
-
-START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-HOSTS = ("hami.kube-system.svc", "127.0.0.1")
-DAYS = 90
-SETTLE_S = 60.0
-
-
-class Api:
-    """One Secret and one webhook configuration, as the API server keeps them, and the time."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, str] | None = None
-        self.version = 0
-        self.configuration: dict[str, Any] | None = {
-            "webhooks": [{"name": "vgpu.hami.io", "clientConfig": {"service": {"name": "s", "namespace": "n"}}}]
-        }
-        self.now_s = 0.0
-        self.patches = 0
-        self.told: list[str] = []
-
-    def now(self) -> datetime.datetime:
-        return START + datetime.timedelta(seconds=self.now_s)
-
-    def wait(self, **span: float) -> None:
-        self.now_s += datetime.timedelta(**span).total_seconds()
-
-    @property
-    def state(self) -> Kept:
-        return kept.from_data(self.data)
-
-    @property
-    def bundle(self) -> bytes:
-        assert self.configuration
-        return base64.b64decode(self.configuration["webhooks"][0]["clientConfig"].get("caBundle", ""))
-
-    async def request(self, method: str, path: str, body: bytes | None = None, content_type: str = "") -> bytes:
-        sent = json.loads(body or b"null")
-        if "/secrets" in path:
-            return self._secret(method, sent)
-        if self.configuration is None:
-            raise NotFoundError(404, "NotFound", "no such configuration")
-        if method == "PATCH":
-            self.patches += 1
-            try:
-                self.configuration = jsonpatch.apply_patch(self.configuration, sent)
-            except jsonpatch.JsonPatchTestFailed as error:
-                raise InvalidError(422, "Invalid", str(error)) from error
-        return json.dumps(self.configuration).encode()
-
-    def _secret(self, method: str, sent: Any) -> bytes:
-        if method == "GET":
-            if self.data is None:
-                raise NotFoundError(404, "NotFound", "no such secret")
-            return json.dumps({"metadata": {"resourceVersion": str(self.version)}, "data": self.data}).encode()
-        if method == "POST" and self.data is not None:
-            raise ConflictError(409, "AlreadyExists", "already exists")
-        if method == "PATCH" and sent["metadata"]["resourceVersion"] != str(self.version):
-            raise ConflictError(409, "Conflict", "the object has been modified")
-        merged = {**(self.data or {}), **sent["data"]}
-        self.data = {key: text for key, text in merged.items() if text is not None}
-        self.version += 1
-        return b"{}"
-
-    def object_event(self, about: Mapping[str, Any], *, warning: bool, reason: str, message: str) -> None:
-        self.told.append(reason)
-
-    def keeper(self, hosts: tuple[str, ...] = HOSTS, webhook: str = "hami-webhook") -> CertificateKeeper:
-        settings_ = KeeperSettings(
-            namespace="kube-system", secret="tls", hosts=hosts, days=DAYS, webhook=webhook, settle_s=SETTLE_S
-        )
-        return CertificateKeeper(
-            self.request, settings_, ServingContext(self.now), self, now=self.now, monotonic_s=lambda: self.now_s
-        )
-
-
-def trusts(bundle: bytes, cert: bytes) -> bool:
-    """Whether a client with this bundle accepts the certificate."""
-    return kept.authority_end(Kept(trusted=bundle, cert=cert)) is not None
-
-
-async def renewed_to(api: Api, keeper: CertificateKeeper, after_days: float = 61) -> Kept:
-    """A keeper with a certificate whose renewal waits."""
-    await keeper.turn()
-    api.wait(days=after_days)
-    await keeper.turn()
-    assert api.state.next_cert
-    return api.state
+from hami.core.errors import ApiError, CertificateError
+from tests.certs.keeping import DAYS, HOSTS, SETTLE_S, START, Api, renewed_to, served, trusts
 
 
 async def test_a_renewal_waits_until_it_was_trusted_for_long_enough() -> None:
@@ -207,38 +117,6 @@ async def test_what_no_client_could_use_is_replaced_at_once(what: str) -> None:
     assert trusts(api.bundle, first.cert) is (what in ("another first host", "broken")), "others may serve it yet"
 
 
-async def test_a_followed_secret_needs_a_certificate() -> None:
-    api = Api()
-    with pytest.raises(CertificateError, match="Secret kube-system/tls does not exist"):
-        await api.keeper(hosts=()).start()
-    api.data = {}
-    with pytest.raises(CertificateError, match=r"holds no certificate: tls\.crt and tls\.key"):
-        await api.keeper(hosts=()).start()
-    assert api.version == 0
-
-
-async def test_a_secret_of_upstreams_jobs_is_taken_as_it_is() -> None:
-    """Its authority is under `ca`. Pods of upstream's that serve the pair stay trusted, and nothing is written."""
-    api = Api()
-    pair = kept.make_first(HOSTS, api.now(), 36_500)
-    data = kept.to_data(pair)
-    api.data = {"ca": str(data["ca.crt"]), "tls.crt": str(data["tls.crt"]), "tls.key": str(data["tls.key"])}
-    keeper = api.keeper()
-    await keeper.start()
-    await keeper.turn()
-    assert _served(keeper) == pair.cert
-    assert api.bundle == pair.trusted
-    assert api.version == 0
-
-
-async def test_upstreams_jobs_find_their_key_after_each_renewal() -> None:
-    api = Api()
-    keeper = api.keeper()
-    await renewed_to(api, keeper)
-    assert api.data
-    assert api.data["ca"] == api.data["ca.crt"]
-
-
 async def test_readiness_says_why_the_bundle_could_not_be_written() -> None:
     api = Api()
     keeper = api.keeper()
@@ -258,47 +136,6 @@ async def test_readiness_says_why_the_bundle_could_not_be_written() -> None:
     assert keeper.missing() == ""
 
 
-HALF: dict[str, tuple[list[str], bool]] = {
-    "authority first": (["ca.crt"], True),
-    "certificate first": (["tls.crt"], True),
-    "key first": (["tls.key"], True),
-    "pair first": (["tls.crt", "tls.key"], False),
-    "certificate without key": (["tls.crt", "-tls.key"], True),
-    "authority is gone": (["-ca.crt", "-ca"], True),
-    "authority of garbage": (["garbage ca.crt"], True),
-}
-"""What is written of another pair (- for deleted), and whether the first pair is served still."""
-
-
-@pytest.mark.parametrize("name", HALF)
-async def test_a_followed_secret_that_is_half_rotated_leaves_clients_trusting_what_is_served(name: str) -> None:
-    """Somebody rotates by hand, key by key: the bundle never loses the authority of what is served."""
-    api = Api()
-    keeper = api.keeper(hosts=())
-    first, second = (kept.make_first(HOSTS, api.now(), DAYS) for _ in range(2))
-    api.data = {key: text for key, text in kept.to_data(first).items() if text is not None}
-    await keeper.start()
-    await keeper.turn()
-    assert api.bundle == first.trusted
-    writes, stays = HALF[name]
-    for write in writes:
-        if write.startswith("-"):
-            del api.data[write[1:]]
-        elif write.startswith("garbage"):
-            api.data["ca.crt"] = base64.b64encode(b"garbage").decode()
-        else:
-            api.data[write] = str(kept.to_data(second)[write])
-    for _ in range(2):
-        await keeper._safe_turn()
-    assert _served(keeper) == (first if stays else second).cert
-    if stays:
-        assert trusts(api.bundle, first.cert)
-    api.data = {key: text for key, text in kept.to_data(second).items() if text is not None}
-    await keeper.turn()
-    assert _served(keeper) == second.cert
-    assert api.bundle == second.trusted
-
-
 @pytest.mark.parametrize(("begins_in_days", "life_days"), [(2, 30), (-40, 30)])
 async def test_a_pair_out_of_its_time_does_not_replace_one_in_its_time(begins_in_days: int, life_days: int) -> None:
     api = Api()
@@ -308,10 +145,10 @@ async def test_a_pair_out_of_its_time_does_not_replace_one_in_its_time(begins_in
     for pair in (good, odd):
         api.data = {key: text for key, text in kept.to_data(pair).items() if text is not None}
         await (keeper.start() if pair is good else keeper._safe_turn())
-    assert _served(keeper) == good.cert
+    assert served(keeper) == good.cert
     api.wait(days=3)
     await keeper._safe_turn()
-    assert _served(keeper) == (odd if begins_in_days > 0 else good).cert
+    assert served(keeper) == (odd if begins_in_days > 0 else good).cert
 
 
 async def test_a_replica_whose_clock_is_behind_keeps_what_another_made() -> None:
@@ -389,18 +226,18 @@ async def test_whatever_happens_clients_trust_what_is_served(moves: list[str]) -
             _outside(api, kind, original)
     for keeper in keepers:
         await keeper.turn()
-    assert len({_served(keeper) for keeper in keepers}) == 1
+    assert len({served(keeper) for keeper in keepers}) == 1
     assert kept.is_usable(api.state, HOSTS, api.now())
     if api.configuration is not None:
         assert api.bundle == api.state.trusted
-        assert trusts(api.bundle, _served(keepers[0]))
+        assert trusts(api.bundle, served(keepers[0]))
 
 
 def _look(api: Api, keeper: CertificateKeeper) -> None:
     """A client with the newest bundle calls a replica, which may be late."""
-    served = _served(keeper)
-    if api.configuration is not None and api.bundle == api.state.trusted and _in_time(served, api):
-        assert trusts(api.bundle, served)
+    shown = served(keeper)
+    if api.configuration is not None and api.bundle == api.state.trusted and _in_time(shown, api):
+        assert trusts(api.bundle, shown)
 
 
 def _outside(api: Api, kind: str, original: dict[str, Any] | None) -> None:
@@ -412,11 +249,6 @@ def _outside(api: Api, kind: str, original: dict[str, Any] | None) -> None:
         api.configuration = None
     elif kind == "restore" and api.configuration is None:
         api.configuration = json.loads(json.dumps(original))
-
-
-def _served(keeper: CertificateKeeper) -> bytes:
-    """The certificate that the replica's next connection shows."""
-    return keeper._serving._served.partition(b"-----BEGIN PRIVATE KEY")[0]
 
 
 def _in_time(cert: bytes, api: Api) -> bool:
