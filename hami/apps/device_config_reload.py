@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from hami.config import device_config
+from hami.config import device_config, reading
 from hami.config.device_config import DeviceConfig
 from hami.core.device_type import Registry
 from hami.core.errors import ConfigError
@@ -169,6 +169,6 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 def _read(path: Path) -> _Offer:
     try:
-        return _Offer(str(path), path.read_text(encoding="utf-8"))
+        return _Offer(str(path), reading.read_bytes(path).decode())
     except (OSError, UnicodeDecodeError) as error:
         return _Offer(str(path), problem=f"cannot be read: {error}")

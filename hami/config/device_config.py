@@ -16,7 +16,7 @@ import pydantic
 import yaml
 from pydantic import ConfigDict, Field
 
-from hami.config import unique_keys
+from hami.config import reading, unique_keys
 from hami.core.errors import ConfigError
 from hami.core.model import INT32_MAX
 from hami.vendors.nvidia.config import MigAllowlistEntry, NvidiaConfig
@@ -127,7 +127,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
 def read(path: Path) -> DeviceConfig:
     """Reads and checks the file. Raises ConfigError naming file, key, value and what is allowed."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = reading.read_bytes(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"device configuration {path} cannot be read: {error}") from error
     return parse(text, str(path))

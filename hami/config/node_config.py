@@ -17,6 +17,7 @@ import pydantic
 import pydantic_core
 from pydantic import ConfigDict, Field
 
+from hami.config import reading
 from hami.core.errors import ConfigError
 from hami.core.model import INT32_MAX
 from hami.vendors.nvidia.config import NvidiaConfig
@@ -69,7 +70,7 @@ def read(path: Path | None, node_name: str, nvidia: NvidiaConfig) -> NodeConfig:
     if path is None:
         return NodeConfig(nvidia)
     try:
-        text = path.read_bytes()
+        text = reading.read_bytes(path)
     except FileNotFoundError:
         return NodeConfig(nvidia, notes=(f"node configuration {path} does not exist: global values hold",))
     except OSError as error:
