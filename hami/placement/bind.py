@@ -14,7 +14,7 @@ from hami.core import keys, narrative
 from hami.core.device_type import Refusal
 from hami.core.errors import ApiError, NotFoundError, TransportError
 from hami.core.fit import Fit, evaluate
-from hami.core.model import NO_USE, PodRequest
+from hami.core.model import NO_USE, Device, PodRequest, Use
 from hami.core.objects import ObjectMeta, Pod
 from hami.obs import metrics
 from hami.placement.announce import decision_annotations
@@ -214,14 +214,32 @@ class Binder:
             return False
         cards = {device.id: (device, use) for device, use in zip(view.state.devices, view.state.uses, strict=True)}
         decided = {device.id: device for device in claim.devices}
-        for device_id, _ in claim.charges:
+        for device_id, own in claim.charges:
             device, use = cards.get(device_id, (None, NO_USE))
             if device is None or device != decided.get(device_id) or device_id in view.state.cordoned:
                 return False
             room = use.slots <= device.slots and use.memory_mib <= device.memory_mib
             if not (device.healthy and room and use.core_percent <= device.core_percent):
                 return False
+            if not self._is_kept_apart(claim, device, own, use):
+                return False
         return self._slices_are_free(claim)
+
+    def _is_kept_apart(self, claim: Claim, device: Device, own: Use, use: Use) -> bool:
+        """Whether a card of which one pod has all cores is that pod's alone (spec/scheduler 4.6, checks 11 and 12)."""
+        whole = device.core_percent
+        if own.core_percent >= whole > 0:
+            return use.slots <= own.slots
+        if own.core_percent or use.core_percent < whole:
+            return True
+        ledger = self._world.ledger
+        others = (ledger.get(uid) for uid in ledger.uids_on(claim.node) if uid != claim.uid)
+        return not any(
+            card == device.id and held.core_percent >= whole > 0
+            for other in others
+            if other is not None
+            for card, held in other.charges
+        )
 
     def _slices_are_free(self, claim: Claim) -> bool:
         """Whether no other pod holds any of the claim's MIG slices: room on the card alone does not say so."""

@@ -183,3 +183,29 @@ async def test_a_slice_that_another_pod_was_given_meanwhile_is_exchanged(moment:
     (held,) = decode_mig_allocations(setup.api.pod("p").annotations[keys.MIG_ALLOCATIONS], "p")
     assert held.placement == MigPlacement(ours, 4)
     assert setup.api.count("list_pods") == 1
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "kept"),
+    [
+        ((0, 1000), [(100, 500)], False),
+        ((100, 1000), [(0, 500)], False),
+        ((100, 1000), [(40, 500)], False),
+        ((0, 1000), [(50, 500), (50, 500)], True),
+        ((50, 1000), [(50, 500)], True),
+        ((0, 1000), [(0, 500)], True),
+    ],
+    ids=str,
+)
+async def test_a_card_that_one_pod_has_whole_is_shared_with_nobody(
+    ours: tuple[int, int], theirs: list[tuple[int, int]], kept: bool
+) -> None:
+    """Another leader bound pods to the chosen card meanwhile; memory and slots would do for all of them."""
+    setup = Setup()
+    setup.strange_epoch()
+    setup.reserve(make_pod("p", container(cores=ours[0], memory_mib=ours[1])))
+    for number, (cores, memory_mib) in enumerate(theirs):
+        text = f"{CHOSEN},NVIDIA,{memory_mib},{cores}:;"
+        setup.api.put_pod(annotated(make_pod(f"q{number}"), "n1", text, phase="success"))
+    assert await setup.bind() == ""
+    assert allocated(setup).partition(",")[0] == (CHOSEN if kept else "GPU-1")
