@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import pydantic
-import yaml
 from pydantic import ConfigDict, Field
 
 from hami.config import reading, unique_keys
+from hami.core import yaml_text
 from hami.core.errors import ConfigError
 from hami.core.model import INT32_MAX
 from hami.vendors.nvidia.config import MigAllowlistEntry, NvidiaConfig
@@ -46,10 +46,6 @@ Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
 ResourceName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]
-
-_BAD_SCALAR: Final = (ValueError, AttributeError, LookupError, ArithmeticError, TypeError, RecursionError)
-"""The loader's own errors for scalars that only look like what their tag says: `2026-13-45`, `!!int x`, `!!bool x`,
-`!!float ""`, and sixty-based numbers that are too large."""
 
 _MOST_TOLD: Final = 5
 _MOST_SHOWN_CHARS: Final = 200
@@ -137,7 +133,7 @@ def parse(text: str, source: str) -> DeviceConfig:
     """The same from text. Raises ConfigError."""
     try:
         document, twice = unique_keys.load(text, "nvidia")
-    except (yaml.YAMLError, *_BAD_SCALAR) as error:
+    except yaml_text.LOADER_ERRORS as error:
         raise ConfigError(f"{source} is no YAML: {_short(str(error) or type(error).__name__)}") from error
     if not isinstance(document, dict) or not any(document.values()):
         raise ConfigError(f"{source}: all configurations are empty; expected at least the section nvidia")

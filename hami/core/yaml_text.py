@@ -12,7 +12,7 @@ from hami.core.errors import ConfigError
 MOST_VALUES: Final = 1_000_000
 """Aliases let a short text stand for more values than a machine has room for; kubectl refuses such texts, too."""
 
-_LOADER_ERRORS: Final = (
+LOADER_ERRORS: Final = (
     yaml.YAMLError,
     ValueError,
     AttributeError,
@@ -29,7 +29,7 @@ def documents(text: str, source: str) -> list[Any]:
     try:
         found = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
         count = _values(found, {})
-    except _LOADER_ERRORS as error:
+    except LOADER_ERRORS as error:
         raise ConfigError(f"{source} cannot be read as YAML: {str(error) or type(error).__name__}") from error
     if count > MOST_VALUES:
         raise ConfigError(f"{source}: expected at most {MOST_VALUES:,} values, its aliases stand for more")
