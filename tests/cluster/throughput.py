@@ -6,8 +6,9 @@ Nodes exist in the API only; their plugins are stand-ins that release the token 
 wait before kube-scheduler starts. Rates are from the first to the last Binding. CPU is user and system time of the
 extender. Requests are counted in a smaller batch, by the proxy before the API server.
 
-The floor is of a plain Binding by the official client (issue 6: what upstream reaches there, 0.56 pods/s, is 0.004 of
-it, so it is about 140 pods/s). The leanest one and one that makes our writes show what of the rest is whose.
+The floor is of a plain Binding by the official client. The issue does not say which: it gives upstream 0.004 of it, and
+upstream's derived 0.56 pods/s (spec/performance) make that about 140 pods/s. The leanest one and one that makes our
+writes show what of the rest is whose; against the leanest the floor is not met.
 """
 
 from __future__ import annotations
