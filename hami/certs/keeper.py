@@ -32,6 +32,8 @@ SETTLE_S: Final = 60.0
 CHECK_S: Final = 300.0
 """How often all is looked at though nothing was told."""
 _RETRY_S: Final = 5.0
+_SOON_S: Final = 0.5
+"""After a write that crossed somebody else's, unless news come first."""
 _PAUSES: Final = (0.5, 60.0)
 """Seconds after the first write that somebody else crossed, doubled up to the second: who fights over an object (a
 tool that restores it at once) must not be answered at the speed of the API server."""
@@ -144,10 +146,10 @@ class CertificateKeeper:
         try:
             pause_s = await self.turn()
         except (ConflictError, InvalidError) as error:
-            # Somebody else wrote in the same moment.
-            self._fought()
+            # Somebody else wrote in the same moment, mostly the other replica the same thing: no fight yet, and what it
+            # wrote is looked at as soon as it is seen.
             log.info("certificate's objects changed meanwhile, tried again", why=str(error))
-            return _RETRY_S
+            return _SOON_S
         except HamiError as error:
             if str(error) != self._told:
                 log.warning("certificate not kept, tried again", why=str(error))
