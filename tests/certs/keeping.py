@@ -33,6 +33,8 @@ class Api:
         }
         self.now_s = 0.0
         self.patches = 0
+        self.crossings = 0
+        """So many of the next patches of the configuration cross somebody else's."""
         self.told: list[str] = []
 
     def now(self) -> datetime.datetime:
@@ -58,6 +60,9 @@ class Api:
             raise NotFoundError(404, "NotFound", "no such configuration")
         if method == "PATCH":
             self.patches += 1
+            if self.crossings:
+                self.crossings -= 1
+                raise InvalidError(422, "Invalid", "crossed")
             try:
                 self.configuration = jsonpatch.apply_patch(self.configuration, sent)
             except jsonpatch.JsonPatchTestFailed as error:

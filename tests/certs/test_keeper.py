@@ -268,3 +268,25 @@ def test_a_context_that_serves_garbage_keeps_what_it_had() -> None:
         serving.load(other.cert, pair.key, "a mixed pair")
     assert isinstance(serving.context, ssl.SSLContext)
     assert not serving.load(pair.cert, pair.key, "what is served still")
+
+
+async def test_after_a_write_that_crossed_the_other_replicas_news_are_looked_at_at_once() -> None:
+    """Both publish one change in one moment. Whoever loses is no party to a fight: while it rested it would serve what
+    the other's next write takes out of the bundle."""
+    api = Api()
+    keeper = api.keeper()
+    await keeper.turn()
+    pair = kept.make_first(HOSTS, api.now(), DAYS, api.state.trusted)
+    api.data = {key: text for key, text in kept.to_data(pair).items() if text}
+    api.crossings = 1
+    task = asyncio.ensure_future(keeper.run())
+    try:
+        for _ in range(200):
+            keeper.on_webhook_configuration({"kind": "MutatingWebhookConfiguration"})
+            await asyncio.sleep(0)
+        assert api.crossings == 0
+        assert trusts(api.bundle, pair.cert)
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
